@@ -18,8 +18,7 @@ import (
 var mostAway = map[string]int{
 	".":                           35,
 	"cmd/weir":                    6,
-	"cmd/weir/internal/accesslog": 2, // by format
-	"cmd/weir/internal/proxy":     39,
+	"cmd/weir/internal/accesslog": 2,  // by format
 	"cmd/weir/internal/replay":    15, // the passes of a run
 	"internal/core/slots":         3,  // Check is for tests
 }

@@ -173,7 +173,7 @@ var claimFaults = []struct {
 	{"redislimit", "TestWorkInFlightIsHeldBesideALimit",
 		[]edit{{"limits/attempt.go", "if verb == weir.OpTake && l.holds {", "if false {"}}},
 	{"cmd/weir/internal/proxy", "TestTheLastPieceIsBoundedToo",
-		[]edit{{"cmd/weir/internal/proxy/record.go", "defer func() { _ = meter.hurry() }() //", "//"}}},
+		[]edit{{"cmd/weir/internal/proxy/journal.go", "defer func() { _ = meter.hurry() }() //", "//"}}},
 	{".", "TestForwardJumpSweepsOnce",
 		[]edit{{"janitor.go", "\t\t\tj.sweep(now)\n", "\t\t\tj.sweep(now)\n\t\t\tj.sweep(now)\n"}}},
 	{"rules", "TestKeysDoNotCollide",

@@ -217,7 +217,7 @@ func TestTheFirstLineSaysTheBurst(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
-	p.announce(&server{conns: newConns(l, connBounds{})}, &server{})
+	(&serving{p: p, front: &server{conns: newConns(l, connBounds{})}, back: &server{}}).announce()
 	for _, want := range []string{
 		`limit="20/4s sliding" at_once=20 `, `limit="30/1d fixed" at_once=60 `,
 		`route=/login limit="5/1m sliding" at_once=5 `,

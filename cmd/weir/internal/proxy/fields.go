@@ -3,6 +3,7 @@ package proxy
 import (
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -45,40 +46,48 @@ func plainName(name string) string {
 	}, name))
 }
 
+// clientFields says which fields of a request the upstream gets.
+type clientFields struct {
+	cfg        *Config
+	ip         httplimit.IP
+	drop, pass map[string]bool // plain names: see Config.Strip
+	plain      map[string]bool // the usual fields that strip keeps of everybody
+}
+
+func newClientFields(cfg *Config, ip httplimit.IP) *clientFields {
+	f := &clientFields{cfg: cfg, ip: ip, drop: plainSet(cfg.Strip), pass: plainSet(cfg.Pass),
+		plain: make(map[string]bool, len(usualFields))}
+	for name := range usualFields {
+		f.plain[name] = !f.ofProxy(name) && !cfg.By.shadows(name, name)
+	}
+	return f
+}
+
 // ofProxy reports whether only a trusted proxy may set a field. A field that callers are told apart
 // by may be one of a user's, since that says that clients send it.
-func (p *Proxy) ofProxy(plain string) bool {
+func (f *clientFields) ofProxy(plain string) bool {
 	switch {
-	case p.drop[plain]:
+	case f.drop[plain]:
 		return true
-	case usualFields[plain] || p.pass[plain]:
+	case usualFields[plain] || f.pass[plain]:
 		return false
 	}
 	claim := claimOf(plain)
-	return claim != claimsNothing && (claim != claimsUser || !slices.Contains(p.cfg.By.headers, plain))
-}
-
-// plainFields returns the usual fields that strip keeps of everybody.
-func (p *Proxy) plainFields() map[string]bool {
-	plain := make(map[string]bool, len(usualFields))
-	for name := range usualFields {
-		plain[name] = !p.ofProxy(name) && !p.cfg.By.shadows(name, name)
-	}
-	return plain
+	return claim != claimsNothing && (claim != claimsUser || !slices.Contains(f.cfg.By.headers, plain))
 }
 
 // strip removes the fields that the peer of a request may not set, and other spellings of those and
 // of the fields that callers are told apart by.
-func (p *Proxy) strip(h http.Header, trusted bool) {
+func (f *clientFields) strip(h http.Header, trusted bool) {
 	for name := range h {
-		if p.plain[name] {
+		if f.plain[name] {
 			continue
 		}
 		plain := plainName(name)
 		switch {
-		case p.ofProxy(plain) && (!trusted || name != plain),
-			p.cfg.By.shadows(name, plain),
-			p.cfg.byTarget() && targetFields[plain]:
+		case f.ofProxy(plain) && (!trusted || name != plain),
+			f.cfg.By.shadows(name, plain),
+			f.cfg.byTarget() && targetFields[plain]:
 			delete(h, name)
 		}
 	}
@@ -87,12 +96,12 @@ func (p *Proxy) strip(h http.Header, trusted bool) {
 
 // forward sets the forwarding fields. The incoming ones are kept from a trusted peer only, as in
 // the limiter, and of the two fields for chains only the one that trusted peers write.
-func (p *Proxy) forward(r *httputil.ProxyRequest) {
-	trusted := p.trusts(r.In)
-	p.strip(r.Out.Header, trusted)
+func (f *clientFields) forward(r *httputil.ProxyRequest) {
+	trusted := f.trusts(r.In)
+	f.strip(r.Out.Header, trusted)
 	switch {
-	case trusted && p.cfg.Forwarded:
-		p.forwardChain(r)
+	case trusted && f.cfg.Forwarded:
+		f.forwardChain(r)
 	case trusted:
 		copyField(r, "X-Forwarded-For") // SetXForwarded appends the peer to it
 		r.SetXForwarded()
@@ -105,7 +114,7 @@ func (p *Proxy) forward(r *httputil.ProxyRequest) {
 
 // forwardChain keeps Forwarded and derives X-Forwarded-For from it, since the incoming fields that
 // begin with X-Forwarded may be the client's.
-func (p *Proxy) forwardChain(r *httputil.ProxyRequest) {
+func (f *clientFields) forwardChain(r *httputil.ProxyRequest) {
 	for name := range r.Out.Header {
 		if strings.HasPrefix(name, "X-Forwarded") {
 			delete(r.Out.Header, name)
@@ -113,11 +122,19 @@ func (p *Proxy) forwardChain(r *httputil.ProxyRequest) {
 	}
 	copyField(r, "Forwarded")
 	peer, _ := httplimit.RemoteAddr().Addr(r.In)
-	if addr, err := p.ip.Addr(r.In); err == nil && addr != peer {
+	if addr, err := f.ip.Addr(r.In); err == nil && addr != peer {
 		r.Out.Header.Set("X-Forwarded-For", addr.String()) // SetXForwarded appends the peer to it
 	}
 	r.SetXForwarded()
 }
+
+// trusts reports whether the peer of a request is a trusted proxy.
+func (f *clientFields) trusts(r *http.Request) bool {
+	peer, err := httplimit.RemoteAddr().Addr(r)
+	return err == nil && f.trustsAddr(peer)
+}
+
+func (f *clientFields) trustsAddr(addr netip.Addr) bool { return contain(f.cfg.Trust, addr) }
 
 func copyField(r *httputil.ProxyRequest, name string) {
 	if values := r.In.Header[name]; len(values) > 0 {

@@ -5,22 +5,23 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
-	"github.com/weirgo/weir/cmd/weir/internal/traffic"
 	"github.com/weirgo/weir/httplimit"
 )
 
-// guard returns next behind the rules, or behind the limits: those of the request's route or, if it
+// guard makes the handlers that hold requests to the limits of a Proxy.
+type guard struct{ p *Proxy }
+
+// handler returns next behind the rules, or behind the limits: those of the request's route or, if it
 // has none of its own, the general ones. A request with several targets is held to the limits of
 // each. The deny list comes before the path is read.
-func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
+func (g guard) handler(next http.Handler) (http.Handler, error) {
+	p, paths := g.p, pathsOf(g.p)
 	reads := p.routes.ReadsPaths() || p.cfg.NormalizePaths || p.ruled != nil || p.cfg.classes != nil
 	if !reads {
-		next = p.rewrite(next)
+		next = paths.rewrite(next)
 	}
 	limits := map[string][]httplimit.Policy{} // by route; the general ones by ""
 	own := make(map[string]http.Handler)
@@ -36,36 +37,37 @@ func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 		}
 		p.held.hold(&p.before().held, route.Pattern, route.Limits, limits[route.Pattern])
 		var err error
-		own[route.Pattern], err = p.middleware(limits[route.Pattern], next)
+		own[route.Pattern], err = g.middleware(limits[route.Pattern], next)
 		if err != nil {
 			return nil, err
 		}
 	}
 	if !reads {
-		return try(p, own[""])
+		return try(g, own[""])
 	}
 	limited := own[""]
 	if p.ruled == nil { // rules read the path themselves
-		several, err := p.middleware(p.several(order, limits), next)
+		several, err := g.middleware(g.several(order, limits), next)
 		if err != nil {
 			return nil, err
 		}
-		limited = p.byTarget(own, several)
+		limited = g.byTarget(own, several)
 	}
 	var err error
-	limited, err = try(p, limited)
+	limited, err = try(g, limited)
 	if err != nil {
 		return nil, err
 	}
 	if p.cfg.Guard.Shadow { // nobody is refused
-		return p.read(limited), nil
+		return paths.read(limited), nil
 	}
-	return p.behindLists(p.read(limited), p.rewrite(next))
+	return g.behindLists(paths.read(limited), paths.rewrite(next))
 }
 
 // byTarget returns the handler of the route that owns a request's target, or several if it has
 // several targets.
-func (p *Proxy) byTarget(own map[string]http.Handler, several http.Handler) http.Handler {
+func (g guard) byTarget(own map[string]http.Handler, several http.Handler) http.Handler {
+	p := g.p
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t := &recordOf(r.Context()).targets
 		if len(t.List) > 1 {
@@ -76,23 +78,12 @@ func (p *Proxy) byTarget(own map[string]http.Handler, several http.Handler) http
 	})
 }
 
-// read returns next behind a handler that finds the targets of a request.
-func (p *Proxy) read(next http.Handler) http.Handler {
-	return p.rewrite(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rec := recordOf(r.Context())
-		if err := p.routes.Read(&rec.targets, r, rec.path); err != nil {
-			p.refusePath(w, r, err)
-			return
-		}
-		next.ServeHTTP(w, r)
-	}))
-}
-
 // several returns policies that hold a request to the limits of all its targets, under the key of
 // each.
-func (p *Proxy) several(
+func (g guard) several(
 	order []string, limits map[string][]httplimit.Policy,
 ) (all []httplimit.Policy) {
+	p := g.p
 	extractors := make([]httplimit.Extractor, routes.MaxTargets)
 	for i := range extractors {
 		extractors[i] = p.cfg.By.extractor(p.ip, i)
@@ -122,10 +113,11 @@ func (p *Proxy) several(
 }
 
 // middleware returns next behind a middleware for these limits.
-func (p *Proxy) middleware(policies []httplimit.Policy, next http.Handler) (http.Handler, error) {
+func (g guard) middleware(policies []httplimit.Policy, next http.Handler) (http.Handler, error) {
+	p := g.p
 	cfg := p.cfg.Guard
-	cfg.CostFunc = p.costs()
-	cfg.DenyList, cfg.Stats, cfg.OnDecision, cfg.Logger = p.denied.DenyList, &p.stats, p.onDecision, p.cfg.Log
+	cfg.CostFunc = g.costs()
+	cfg.DenyList, cfg.Stats, cfg.OnDecision, cfg.Logger = p.denied.DenyList, &p.tally.stats, journal{p}.onDecision, p.cfg.Log
 	if cfg.Penalty != (httplimit.Penalty{}) {
 		cfg.Penalty.Strategy = p.limiter.FixedWindow()
 	}
@@ -136,11 +128,12 @@ func (p *Proxy) middleware(policies []httplimit.Policy, next http.Handler) (http
 	} else if len(policies) == 0 { // all limits are those of routes: only the lists apply
 		cfg.MaxInFlight = math.MaxInt
 	}
-	return p.wrap(cfg, p.cfg.By.extractor(p.ip, 0), next)
+	return g.wrap(cfg, p.cfg.By.extractor(p.ip, 0), next)
 }
 
 // costs returns httplimit's CostFunc, if routes have costs.
-func (p *Proxy) costs() func(*http.Request) uint64 {
+func (g guard) costs() func(*http.Request) uint64 {
+	p := g.p
 	if !p.routes.HaveCosts() {
 		return nil
 	}
@@ -149,12 +142,13 @@ func (p *Proxy) costs() func(*http.Request) uint64 {
 
 // boundInFlight returns next behind the bound on requests in flight, over all routes and clients,
 // and configurations: those that came before a change are in it, too.
-func (p *Proxy) boundInFlight(next http.Handler) (http.Handler, error) {
+func (g guard) boundInFlight(next http.Handler) (http.Handler, error) {
+	p := g.p
 	most, full := int64(math.MaxInt64), next
 	if p.cfg.MaxInFlight > 0 {
 		most = int64(p.cfg.MaxInFlight)
 		var err error
-		full, err = p.busy(next)
+		full, err = g.busy(next)
 		if err != nil {
 			return nil, err
 		}
@@ -173,7 +167,8 @@ func (p *Proxy) boundInFlight(next http.Handler) (http.Handler, error) {
 // busy answers that too many requests are in flight. It is the middleware of such a bound, whose
 // only place is taken for good: so a refusal looks as any other, is counted as such, and passes in
 // shadow mode.
-func (p *Proxy) busy(next http.Handler) (h http.Handler, err error) {
+func (g guard) busy(next http.Handler) (h http.Handler, err error) {
+	p := g.p
 	taken, early := &http.Request{Header: http.Header{}, URL: new(url.URL)}, p.cfg.By.early(p.ip)
 	cfg := httplimit.Config{
 		MaxInFlight: 1,
@@ -181,15 +176,15 @@ func (p *Proxy) busy(next http.Handler) (h http.Handler, err error) {
 		CORS:        p.cfg.Guard.CORS,
 		Jitter:      p.cfg.Guard.Jitter,
 		Shadow:      p.cfg.Guard.Shadow,
-		Stats:       &p.flight,
+		Stats:       &p.tally.flight,
 		OnDecision: func(r *http.Request, d httplimit.Decision) {
 			if d.Status == 0 || d.Shadow {
 				return // the limits see it
 			}
 			if d.Kind == httplimit.NoKey {
-				p.counts[d.Kind].Add(1) // now, since the limits see it too after a change of the mode
+				p.tally.others[d.Kind].Add(1) // now, since the limits see it too after a change of the mode
 			}
-			p.onDecision(r, d)
+			journal{p}.onDecision(r, d)
 		},
 		Extractor: httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
 			if r == taken {
@@ -197,7 +192,7 @@ func (p *Proxy) busy(next http.Handler) (h http.Handler, err error) {
 			}
 			return early.Extract(r)
 		}),
-		ClientIP: p.ip, Skip: p.allowed(),
+		ClientIP: p.ip, Skip: g.allowed(),
 	}
 	err = routes.Attempt(func() {
 		guard := httplimit.NewGuard(p.limiter.FixedWindow(), cfg)
@@ -208,8 +203,9 @@ func (p *Proxy) busy(next http.Handler) (h http.Handler, err error) {
 }
 
 // behindLists returns next behind the deny list. A client in Allow passes to upstream instead.
-func (p *Proxy) behindLists(next, upstream http.Handler) (http.Handler, error) {
-	listed, err := p.wrap(httplimit.Config{
+func (g guard) behindLists(next, upstream http.Handler) (http.Handler, error) {
+	p := g.p
+	listed, err := g.wrap(httplimit.Config{
 		Name: "lists", MaxKeysPerClient: -1, // they have no bucket
 		DenyList: p.denied.DenyList, DeniedStatus: p.cfg.Guard.DeniedStatus,
 		Respond: p.cfg.Guard.Respond, CORS: p.cfg.Guard.CORS, Jitter: p.cfg.Guard.Jitter,
@@ -217,17 +213,17 @@ func (p *Proxy) behindLists(next, upstream http.Handler) (http.Handler, error) {
 		LimitFunc: func(*http.Request) *weir.Limit { return nil },
 		OnDecision: func(r *http.Request, d httplimit.Decision) {
 			if d.Status != 0 {
-				p.decided(r, d)
+				journal{p}.decided(r, d)
 			}
 		},
 	}, p.cfg.By.early(p.ip), next)
-	allowed := p.allowed()
+	allowed := g.allowed()
 	if err != nil || allowed == nil {
 		return listed, err
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if allowed(r) {
-			p.decided(r, httplimit.Decision{Kind: httplimit.Exempt})
+			journal{p}.decided(r, httplimit.Decision{Kind: httplimit.Exempt})
 			upstream.ServeHTTP(w, r)
 			return
 		}
@@ -236,16 +232,18 @@ func (p *Proxy) behindLists(next, upstream http.Handler) (http.Handler, error) {
 }
 
 // wrap returns next behind a middleware with these keys.
-func (p *Proxy) wrap(
+func (g guard) wrap(
 	cfg httplimit.Config, keys httplimit.Extractor, next http.Handler,
 ) (h http.Handler, err error) {
-	cfg.Extractor, cfg.ClientIP, cfg.Skip = keys, p.ip, p.allowed()
+	p := g.p
+	cfg.Extractor, cfg.ClientIP, cfg.Skip = keys, p.ip, g.allowed()
 	err = routes.Attempt(func() { h = httplimit.New(p.limiter.FixedWindow(), cfg)(next) })
 	return h, err
 }
 
 // allowed returns httplimit's Skip: whether the client is in Allow. nil: Allow is empty.
-func (p *Proxy) allowed() func(*http.Request) bool {
+func (g guard) allowed() func(*http.Request) bool {
+	p := g.p
 	if len(p.cfg.Allow) == 0 {
 		return nil
 	}
@@ -253,60 +251,4 @@ func (p *Proxy) allowed() func(*http.Request) bool {
 		addr, err := p.ip.Addr(r)
 		return err == nil && contain(p.cfg.Allow, addr)
 	}
-}
-
-// count returns the number of requests with this outcome, including refusals by the bound on
-// requests in flight of all clients. It never falls, also when the configuration changes.
-func (p *Proxy) count(o httplimit.Kind) uint64 {
-	n := p.stats.Count(o) + p.counts[o].Load()
-	if o == httplimit.Busy {
-		n += p.flight.Count(o)
-	}
-	return n
-}
-
-// totals sums the outcomes into the three kinds that the page shows.
-func (p *Proxy) totals() live.Sums {
-	return live.Sums{
-		Admitted: p.count(httplimit.Admitted) + p.count(httplimit.Bypassed) + p.count(httplimit.Exempt),
-		Denied:   p.count(httplimit.Denied) + p.count(httplimit.Listed),
-		Failed: p.count(httplimit.NoKey) + p.count(httplimit.Failed) + p.count(httplimit.Canceled) +
-			p.count(httplimit.Busy),
-		Errors: p.served.Failed.Load(),
-	}
-}
-
-// decided counts and records a decision that stats does not count.
-func (p *Proxy) decided(r *http.Request, d httplimit.Decision) {
-	p.counts[d.Kind].Add(1)
-	p.onDecision(r, d)
-}
-
-// onDecision records a decision of the middleware.
-func (p *Proxy) onDecision(r *http.Request, d httplimit.Decision) {
-	p.watch.decisions.OnDecision(r, d)
-	rec := recordOf(r.Context())
-	rec.decision, rec.decided = d, true
-	p.held.count(r, d)
-	if d.Key != "" {
-		addr, _ := p.ip.Addr(r) // the zero Addr if it is unknown
-		now := time.Now()
-		p.recent.see(d.Key, addr, now)
-		denied := d.Kind == httplimit.Denied || d.Kind == httplimit.Listed
-		n := p.callers.Add(traffic.Request{Key: d.Key, Addr: addr, Agent: r.UserAgent(),
-			Path: r.URL.Path, Denied: denied, At: now})
-		if d.Status == 0 && (n <= 4 || n%16 == 0) { // some are enough, and cost three copies
-			p.lately.Add(d.Key, traffic.SampleOf(live.Request(r), r.UserAgent(), now))
-		}
-	}
-	limit := d.Policy
-	switch {
-	case d.Kind == httplimit.Listed:
-		limit = d.Source
-	case d.Full != nil:
-		limit = d.Source + ": " + d.Full.Reason.String()
-	case d.Kind != httplimit.Denied:
-		return
-	}
-	p.denials.Add(d.Key, live.Request(r), limit)
 }

@@ -84,7 +84,7 @@ func TestOnlyWebSocketsAreTunnelled(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, resp.Body.Close())
 			}
-			assert.EqualValues(t, 51, s.stats.Count(httplimit.Admitted), "%s: each of them was counted",
+			assert.EqualValues(t, 51, s.tally.stats.Count(httplimit.Admitted), "%s: each of them was counted",
 				protocol)
 		}
 		require.NoError(t, conn.Close())
@@ -684,7 +684,7 @@ func TestAProxyThatIsItsOwnUpstream(t *testing.T) {
 	assert.Equal(t, http.StatusLoopDetected, status(t, "GET", front.URL))
 	front.Close()
 	require.NoError(t, p.close())
-	assert.EqualValues(t, 1, p.stats.Count(httplimit.Admitted))
+	assert.EqualValues(t, 1, p.tally.stats.Count(httplimit.Admitted))
 	assert.Contains(t, log.String(), "a request came back")
 }
 

@@ -144,8 +144,8 @@ func TestHTTP2WithoutTLSOnEitherSide(t *testing.T) {
 			}
 			transport.CloseIdleConnections()
 		}
-		assert.EqualValues(t, 2, p.count(httplimit.Admitted))
-		assert.EqualValues(t, 1, p.count(httplimit.Denied), "both protocols share the limit")
+		assert.EqualValues(t, 2, p.tally.count(httplimit.Admitted))
+		assert.EqualValues(t, 1, p.tally.count(httplimit.Denied), "both protocols share the limit")
 		p.end(t)
 	}
 }

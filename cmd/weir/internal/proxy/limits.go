@@ -70,7 +70,7 @@ func policyOf(l rule.Rule, strategy weir.Strategy) httplimit.Policy {
 const places = "in flight"
 
 // setConcurrency sets the middleware's policy for requests of one caller in flight.
-func (p *Proxy) setConcurrency() (err error) {
+func setConcurrency(p *Proxy) (err error) {
 	n := p.cfg.MaxInFlightPerClient
 	if n == 0 {
 		return nil

@@ -41,7 +41,7 @@ func metricsOf(p *Proxy) http.Handler {
 	registry := prometheus.NewRegistry()
 	table := func() weir.Stats { return p.table.stats(p.limiter) }
 	registry.MustRegister(
-		weirprom.New("", metrics.Limiter(table), metrics.HTTP(p.count), metrics.Holds()),
+		weirprom.New("", metrics.Limiter(table), metrics.HTTP(p.tally.count), metrics.Holds()),
 		p.watch.decisions,
 		p.watch.upstream,
 		collectors.NewGoCollector(),

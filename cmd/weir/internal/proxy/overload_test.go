@@ -219,6 +219,7 @@ func TestTheStartSaysOverload(t *testing.T) {
 	require.NoError(t, cfg.Overload.Set("90ms"))
 	log := textLog(&cfg.Log)
 	s := serve(t, cfg)
-	s.announce(&server{conns: newConns(s.front.Listener, connBounds{})}, &server{})
+	(&serving{p: s.Proxy, front: &server{conns: newConns(s.front.Listener, connBounds{})},
+		back: &server{}}).announce()
 	assert.Contains(t, log.String(), "overload=90ms")
 }

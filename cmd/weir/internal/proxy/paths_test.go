@@ -212,7 +212,7 @@ func TestAPathThatIsTooLongIsRefused(t *testing.T) {
 			assert.Equal(t, want, raw(t, s, "GET", target), name)
 			assert.Equal(t, 200, raw(t, s, "GET", target[:8<<10-1]), name)
 		}
-		assert.Equal(t, refused, s.count(httplimit.NoKey), "%s: a refusal counts", name)
+		assert.Equal(t, refused, s.tally.count(httplimit.NoKey), "%s: a refusal counts", name)
 
 		cfg = door(t)
 		cfg.Allow = loopback
@@ -221,7 +221,7 @@ func TestAPathThatIsTooLongIsRefused(t *testing.T) {
 		for _, target := range append([]string{long}, hostilePaths...) {
 			assert.Equal(t, 200, raw(t, s, "GET", target), "%s: a client without a limit", name)
 		}
-		assert.EqualValues(t, 1+len(hostilePaths), s.count(httplimit.Exempt), name)
+		assert.EqualValues(t, 1+len(hostilePaths), s.tally.count(httplimit.Exempt), name)
 	}
 }
 
@@ -237,7 +237,7 @@ func TestListsCountOnce(t *testing.T) {
 				want = 200
 			}
 			assert.Equal(t, want, raw(t, s, "GET", "/a/../b"), "%s, shadow %v", name, shadow)
-			assert.EqualValues(t, 1, s.count(httplimit.Listed), "%s, shadow %v", name, shadow)
+			assert.EqualValues(t, 1, s.tally.count(httplimit.Listed), "%s, shadow %v", name, shadow)
 			assert.EqualValues(t, 1, s.figures().Denials, "%s, shadow %v", name, shadow)
 		}
 	}

@@ -1,20 +1,15 @@
 package proxy
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -23,7 +18,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/cmd/weir/internal/traffic"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/internal/core/throttle"
+	"github.com/weirgo/weir/internal/core/atomicfile"
 	"github.com/weirgo/weir/overload"
 )
 
@@ -40,50 +35,13 @@ type Proxy struct {
 	transport *timed
 	held      held
 
-	drop, pass map[string]bool // plain names of fields: see Config.Strip
-	plain      map[string]bool // see plainFields
+	fields *clientFields
 
 	concurrency httplimit.Policy // on requests in flight of one caller; zero: none
 	full        *overload.Guard  // of the upstream; nil: none
 
 	handler http.Handler
 	admin   http.Handler
-}
-
-// process is what a Proxy keeps when its configuration changes.
-type process struct {
-	current atomic.Pointer[Proxy]
-
-	via     string // this process in the Via field
-	limiter *weir.Limiter
-	redis   *onredis.Store        // nil: limits are local
-	ruled   *ruled                // nil: no rules
-	conns   atomic.Pointer[conns] // of clients; nil before Run
-	gate    *live.Gate            // nil: no token
-	cert    *live.Certificate     // nil: plain HTTP
-
-	denied  *denyList
-	state   *stateFile // nil: none
-	stats   httplimit.Stats
-	flight  httplimit.Stats   // of the bound on requests in flight of all clients
-	places  atomic.Int64      // of that bound, which are taken
-	counts  [16]atomic.Uint64 // of other decisions, by httplimit's Outcome
-	denials *live.Denials
-	recent  *recent
-	callers *traffic.Callers                // by what they send, whatever is decided
-	lately  *traffic.Lately[traffic.Sample] // some of what was admitted
-	served  traffic.Upstream
-
-	meter   live.Meter
-	table   tableFigures
-	watch   watch
-	started time.Time
-
-	loops, redisFailed throttle.Throttle // of their records in the log
-
-	inFlight sync.WaitGroup // requests, including hijacked ones
-	open     atomic.Int64   // the number of these
-	stopping atomic.Bool
 }
 
 // logEvery bounds the records of one kind in the log.
@@ -108,7 +66,7 @@ func start(cfg *Config) (*Proxy, error) {
 		watch: newWatch(), started: time.Now(), recent: newRecent(), denials: live.NewDenials(),
 		callers: traffic.NewCallers(live.Counted), lately: traffic.NewSamples(),
 	})
-	p.meter.Totals = func() live.Sums { return p.current.Load().totals() }
+	p.meter.Totals = func() live.Sums { return p.tally.sums(p.served.Failed.Load()) }
 	p.meter.Second = func() { p.served.Tick(p.open.Load()) }
 	if err := p.build(); err != nil {
 		return nil, errors.Join(err, p.close())
@@ -119,9 +77,9 @@ func start(cfg *Config) (*Proxy, error) {
 // newProxy returns a Proxy of a valid configuration without its handlers.
 func newProxy(c *Config, of *process) *Proxy {
 	p := &Proxy{
-		drop: plainSet(c.Strip), pass: plainSet(c.Pass), process: of, cfg: *c, ip: c.ip(),
+		process: of, cfg: *c, ip: c.ip(),
 		routes: c.routes, held: held{table: c.routes, routed: make(map[string]*routed)}}
-	p.plain = p.plainFields()
+	p.fields = newClientFields(&p.cfg, p.ip)
 	return p
 }
 
@@ -172,8 +130,8 @@ func (p *Proxy) openState() (err error) {
 
 // begin makes the handlers, and has them serve the requests that follow.
 func (p *Proxy) begin() error {
-	p.setTransport()
-	if err := p.setConcurrency(); err != nil {
+	p.transport = transportOf(p)
+	if err := setConcurrency(p); err != nil {
 		return err
 	}
 	if err := setOverload(p); err != nil {
@@ -183,11 +141,11 @@ func (p *Proxy) begin() error {
 	if err != nil {
 		return err
 	}
-	next, err = p.boundInFlight(next)
+	next, err = guard{p}.boundInFlight(next)
 	if err != nil {
 		return err
 	}
-	p.handler = occupy(p.observe(p.refuse(p.cfg.Bodies.bound(next))))
+	p.handler = occupy(journal{p}.observe(refuse(p, p.cfg.Bodies.bound(next))))
 	p.admin = occupy(adminServer{p}.handler())
 	if err := p.denied.follow(p.before().cfg.Deny, p.cfg.Deny, p.cfg.Log); err != nil {
 		return err
@@ -214,7 +172,7 @@ func (p *Proxy) stores() stores { return stores{p.limiter, p.redis, p.cfg.Denial
 // connBounds returns the bounds on the connections of clients.
 func (p *Proxy) connBounds() connBounds {
 	b := p.cfg.connBounds()
-	b.exempt = p.trustsAddr
+	b.exempt = p.fields.trustsAddr
 	return b
 }
 
@@ -238,16 +196,6 @@ func (p *Proxy) Reconfigure(cfg Config) error {
 	return newProxy(&cfg, p.process).begin()
 }
 
-// before returns the configuration that serves until the next one begins, at first an empty one.
-func (p *process) before() *Proxy { return cmp.Or(p.current.Load(), new(Proxy)) }
-
-// now is the handler that serves as the current configuration says.
-func (p *process) now(of func(*Proxy) http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		of(p.current.Load()).ServeHTTP(w, r)
-	})
-}
-
 // limited returns the upstream or the built-in page behind the limits.
 func (p *Proxy) limited() (http.Handler, error) {
 	text := ""
@@ -256,12 +204,12 @@ func (p *Proxy) limited() (http.Handler, error) {
 	}
 	next := builtIn(text)
 	if p.cfg.Upstream != nil {
-		next = p.upstream(p.cfg.Upstream)
+		next = (&upstream{&p.cfg, p.via, p.fields, p.transport}).handler()
 	}
 	if p.cfg.AddressPath != "" {
 		next = p.showAddress(next)
 	}
-	return p.guard(next)
+	return guard{p}.handler(next)
 }
 
 // showAddress answers requests for AddressPath with the address that they count for.
@@ -345,17 +293,18 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	if err := p.succeed(ctx); err != nil {
 		return err
 	}
-	front := p.serve(frontSocket, p.Handler(), requests, p.connBounds(), p.cert)
+	front := newServer(frontSocket, p.Handler(), requests, p.connBounds(), p.cert, p.cfg.Log)
 	defer front.end()
 	p.conns.Store(front.conns)
 	back := &server{}
 	if backSocket != nil {
 		admin := p.now(func(p *Proxy) http.Handler { return p.admin })
-		back = p.serve(backSocket, admin, requests,
-			connBounds{max: p.cfg.connBounds().admin, send: time.Minute}, nil)
+		back = newServer(backSocket, admin, requests,
+			connBounds{max: p.cfg.connBounds().admin, send: time.Minute}, nil, p.cfg.Log)
 		defer back.end()
 	}
-	p.announce(front, back)
+	run := &serving{p, requests, cut, front, back}
+	run.announce()
 	if p.ruled != nil {
 		defer background(ctx, p.ruled.Watch)()
 	}
@@ -375,103 +324,40 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	case err := <-back.failed:
 		return err
 	case <-ctx.Done():
-		return p.drain(requests, front, cut)
+		return run.drain()
 	case <-p.cfg.Succession.Leave():
-		return p.leave(requests, front, back, letGo, cut)
+		return run.leave(letGo)
 	}
 }
 
-// background runs f until the returned function is called, which waits for it.
-func background(ctx context.Context, f func(context.Context)) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() { f(ctx) })
-	return func() {
-		cancel()
-		running.Wait()
-	}
-}
-
-// maxStreams bounds the requests that an HTTP/2 connection may have at the same time. Chromium and
-// curl open as many.
-const maxStreams = 100
-
-// server is a running http.Server.
-type server struct {
-	*http.Server
-	conns  *conns
-	failed chan error // the error, if it ended without Close or Shutdown
-}
-
-// serve serves on a socket until end.
-func (p *Proxy) serve(
-	l net.Listener, h http.Handler, requests context.Context, b connBounds, cert *live.Certificate,
-) *server {
-	s := &server{
-		Server: &http.Server{
-			Handler:           h,
-			ReadHeaderTimeout: headerTimeout, // bounds clients that send a byte now and then
-			IdleTimeout:       2 * time.Minute,
-			MaxHeaderBytes:    64 << 10,
-			ErrorLog:          slog.NewLogLogger(p.cfg.Log.Handler(), slog.LevelWarn),
-			BaseContext:       func(net.Listener) context.Context { return requests },
-			ConnContext:       connContext,
-			HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
-			Protocols:         protocols(true),
-
-			DisableGeneralOptionsHandler: true, // it answers OPTIONS * without the limits
-		},
-		conns:  newConns(l, b),
-		failed: make(chan error, 1),
-	}
-	serve := func() error { return s.Serve(s.conns) }
-	if cert != nil {
-		s.TLSConfig = &tls.Config{GetCertificate: cert.Get, MinVersion: tls.VersionTLS12}
-		serve = func() error { return s.ServeTLS(s.conns, "", "") }
-	}
-	go func() {
-		if err := serve(); !errors.Is(err, http.ErrServerClosed) {
-			s.failed <- err
-		}
-	}()
-	return s
-}
-
-// end closes the server and its connections.
-func (s *server) end() { _ = s.Close() } // the listener may be closed already
-
-func (p *Proxy) announce(front, back *server) {
-	scheme := "http://"
-	if p.cert != nil {
-		scheme = "https://"
-	}
-	attrs := []any{"listen", scheme + front.conns.Addr().String()}
-	if p.cfg.Upstream != nil {
-		attrs = append(attrs, "upstream", p.cfg.Upstream.String())
-	}
-	if back.conns != nil {
-		attrs = append(attrs, "admin", "http://"+back.conns.Addr().String()+"/-/")
-	}
-	if p.cfg.DenyFile != "" {
-		attrs = append(attrs, "denied", len(p.denied.Added()))
-	}
-	for _, r := range p.cfg.limited() {
-		for _, l := range r.Limits {
-			if r.Pattern != "" {
-				attrs = append(attrs, "route", r.Pattern)
-			}
-			attrs = append(attrs, "limit", l.String(), "at_once", l.AtOnce())
+// succeed has the process before leave, and takes over from it: the counts, once it has decided its
+// last request, and the deny list. Connections wait in the queue of the socket meanwhile. If it
+// fails, the process before goes on.
+func (p *Proxy) succeed(ctx context.Context) error {
+	next := p.cfg.Succession
+	var held error // why the state file is not open yet
+	if next.Succeeds() && p.cfg.StateFile != "" {
+		held = p.openState()
+		if held != nil && !errors.Is(held, atomicfile.ErrLocked) {
+			return held
 		}
 	}
-	if p.full != nil {
-		attrs = append(attrs, "overload", p.cfg.Overload.String())
+	if err := next.Ready(); err != nil {
+		return err
 	}
-	p.Warn()
-	if p.ruled != nil {
-		attrs = append(attrs, "rules", p.ruled.Status().Rules, "domain", p.ruled.domain,
-			"counting", p.ruled.counting())
+	// Nobody else serves from here on, so that no error ends this process.
+	if held != nil {
+		if err := retryLocked(ctx, p.openState); err != nil {
+			p.cfg.Log.Error("serving without the counts of the process before, and saving none",
+				"file", p.cfg.StateFile, "error", err.Error())
+		}
 	}
-	p.cfg.Log.Info("serving", append(attrs, "by", p.cfg.By.String())...)
+	if next.Succeeds() && p.cfg.DenyFile != "" { // it may have changed since New
+		if err := p.denied.load(p.current.Load().cfg.Deny, p.cfg.Log); err != nil {
+			p.cfg.Log.Error("the deny list is as it was at the start", "error", err.Error())
+		}
+	}
+	return nil
 }
 
 // Warn logs what of the current settings limits nobody, or denies everybody.
@@ -501,7 +387,7 @@ func (p *Proxy) Warn() {
 
 // Sum says what the proxy has done since its start, for the end of a session.
 func (p *Proxy) Sum() string {
-	of := p.totals()
+	of := p.tally.sums(0)
 	var b strings.Builder
 	all := of.Admitted + of.Denied + of.Failed
 	fmt.Fprintf(&b, "%d requests in %s: %d admitted, %d denied, %d others", all,
@@ -511,40 +397,4 @@ func (p *Proxy) Sum() string {
 			top[0].N-top[0].Error)
 	}
 	return b.String()
-}
-
-// linger is how long connections without a request are read after the listener is closed: their
-// clients may be sending one. A client that sends just when it ends is not answered, which HTTP/1
-// cannot avoid; HTTP/2 tells it to repeat the request.
-const linger = time.Second
-
-// drain ends the connections, each after its next response, and waits for the requests in flight.
-// The admin address keeps serving meanwhile, with a failing health check.
-func (p *Proxy) drain(requests context.Context, front *server, cut func()) error {
-	p = p.current.Load()
-	p.stopping.Store(true) // responses close their connections
-	p.cfg.Log.Info("stopping", "in_flight", p.open.Load())
-	p.cfg.Succession.Stop()
-	time.Sleep(p.cfg.DrainDelay) // load balancers need time to notice the failing health check
-	deadline, cancel := context.WithTimeout(requests, p.cfg.Drain)
-	defer cancel()
-	front.conns.refuse()
-	front.conns.awaitNone(deadline, linger)
-	return p.ended(deadline, front.Shutdown(deadline), cut)
-}
-
-// finished waits for hijacked connections, which Shutdown does not: ReverseProxy still serves their
-// WebSockets. It reports whether all ended before ctx.
-func (p *Proxy) finished(ctx context.Context) bool {
-	done := make(chan struct{})
-	go func() {
-		p.inFlight.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -3,7 +3,6 @@ package proxy
 import (
 	"bufio"
 	"context"
-	"log/slog"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -43,53 +42,6 @@ func recordOf(ctx context.Context) *record {
 	return rec
 }
 
-// observe is the outermost handler: it gives each request a record, counts those in flight and
-// writes the access log.
-func (p *Proxy) observe(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p.inFlight.Add(1)
-		defer p.inFlight.Done()
-		p.open.Add(1)
-		defer p.open.Add(-1)
-		rec, start := &record{Context: r.Context()}, time.Now()
-		observed := r.WithContext(rec)
-		meter := &writer{ResponseWriter: w, stopping: &p.stopping}
-		if r.ProtoMajor == 2 {
-			meter.send = p.cfg.SendTimeout
-			defer func() { _ = meter.hurry() }() // for what net/http has not sent yet
-		}
-		defer func() {
-			// Deferred, since ReverseProxy panics when the upstream breaks off.
-			if p.cfg.Access != nil {
-				p.access(r, rec, meter, time.Since(start))
-			}
-		}()
-		next.ServeHTTP(meter, observed)
-	})
-}
-
-// access writes a line of the access log. Text that clients choose goes through screen.Printable:
-// not every slog.Handler escapes bytes that forge a line or control a terminal. The query is left
-// out, since many hold secrets.
-func (p *Proxy) access(r *http.Request, rec *record, w *writer, took time.Duration) {
-	attrs := make([]slog.Attr, 0, 12)
-	attrs = append(attrs,
-		slog.String("client", p.client(r)),
-		slog.String("method", screen.Printable(r.Method)),
-		slog.String("host", screen.Printable(r.Host)),
-		slog.String("path", logged(r.URL.Path)),
-		slog.Int("status", w.status),
-		slog.Int64("bytes", w.bytes),
-		slog.Float64("ms", float64(took.Microseconds())/1e3))
-	if d := &rec.decision; rec.decided {
-		attrs = append(attrs, slog.Any("", d)) // inlined beside the request's attributes
-		if p.cfg.LogKey {
-			attrs = append(attrs, slog.String("key", p.cfg.By.shown(d.Key)))
-		}
-	}
-	p.cfg.Access.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
-}
-
 // maxLogged bounds the path in a line of a log, in bytes: the line of a denied request costs more
 // than its decision.
 const maxLogged = 1 << 10
@@ -100,15 +52,6 @@ func logged(path string) string {
 		return screen.Printable(path)
 	}
 	return screen.Printable(path[:maxLogged]) + "…"
-}
-
-// client returns the client's address, or the peer's if the forwarding fields are invalid.
-func (p *Proxy) client(r *http.Request) string {
-	addr, err := p.ip.Addr(r)
-	if err != nil {
-		return screen.Printable(r.RemoteAddr)
-	}
-	return addr.String()
 }
 
 // writer records status and size, and keeps the optional interfaces that ReverseProxy and the

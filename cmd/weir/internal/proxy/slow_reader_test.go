@@ -119,7 +119,7 @@ func TestTheLastPieceIsBoundedToo(t *testing.T) {
 		_, err = io.CopyN(io.Discard, conn, int64(binary.BigEndian.Uint32(head)>>8))
 		require.NoError(t, err)
 	}
-	assert.EqualValues(t, 1, p.count(httplimit.Denied))
+	assert.EqualValues(t, 1, p.tally.count(httplimit.Denied))
 	require.NoError(t, conn.Close())
 	p.end(t)
 }

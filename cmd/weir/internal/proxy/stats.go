@@ -97,7 +97,7 @@ func (s statistics) figures(w traffic.Window) *figures {
 	}
 	f.Requests = make(map[string]uint64)
 	for o := httplimit.Admitted; o <= httplimit.Exempt; o++ {
-		f.Requests[o.String()] = p.count(o)
+		f.Requests[o.String()] = p.tally.count(o)
 	}
 	for i := range f.Worst {
 		key, _ := live.KeyOf(f.Worst[i].ID) // it is one

@@ -19,7 +19,8 @@ type trial struct {
 }
 
 // try returns next behind the limits of Config.Try, which count in this process only.
-func try(p *Proxy, next http.Handler) (http.Handler, error) {
+func try(g guard, next http.Handler) (http.Handler, error) {
+	p := g.p
 	if len(p.cfg.Try) == 0 {
 		return next, nil
 	}
@@ -32,7 +33,7 @@ func try(p *Proxy, next http.Handler) (http.Handler, error) {
 		DenyList: p.denied.DenyList, // who is on it is denied anyway
 		CountIf:  p.cfg.Guard.CountIf, MaxKeysPerClient: p.cfg.Guard.MaxKeysPerClient,
 		CountPreflights: p.cfg.Guard.CountPreflights,
-		CostFunc:        p.costs(),
+		CostFunc:        g.costs(),
 		Stats:           &t.stats, Logger: p.cfg.Log,
 		OnDecision: func(r *http.Request, d httplimit.Decision) {
 			if d.Kind == httplimit.Denied {
@@ -50,7 +51,7 @@ func try(p *Proxy, next http.Handler) (http.Handler, error) {
 		cfg.Policies = append(cfg.Policies, policy)
 	}
 	p.trial = t
-	return p.wrap(cfg, p.cfg.By.extractor(p.ip, 0), next)
+	return g.wrap(cfg, p.cfg.By.extractor(p.ip, 0), next)
 }
 
 // tried is what the limits of a trial would have done.

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -9,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,50 +16,21 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/internal/doors/urlpath"
 )
 
-// setTransport sets the transport: a new one if what it depends on has changed.
-func (p *Proxy) setTransport() {
-	if p.cfg.Upstream == nil {
-		return
-	}
-	before := p.before()
-	if was := before.cfg; before.transport != nil &&
-		was.Upstream.String() == p.cfg.Upstream.String() &&
-		was.UpstreamTimeout == p.cfg.UpstreamTimeout && was.MaxConns == p.cfg.MaxConns {
-		p.transport = before.transport
-		return
-	}
-	p.transport = p.transportTo(p.cfg.Upstream)
+// upstream passes requests on.
+type upstream struct {
+	cfg       *Config
+	via       string // this process in the Via field
+	fields    *clientFields
+	transport *timed
 }
 
-// transportTo returns the transport for requests to target. It keeps enough idle connections for
-// all concurrent requests: a new connection for each would be most of the cost of a request, and
-// use up the ports.
-func (p *Proxy) transportTo(target *url.URL) *timed {
-	next := &http.Transport{
-		DialContext: (&net.Dialer{Timeout: 5 * time.Second,
-			KeepAlive: 30 * time.Second}).DialContext,
-		TLSHandshakeTimeout:   5 * time.Second,
-		ResponseHeaderTimeout: p.cfg.UpstreamTimeout,
-		MaxIdleConnsPerHost:   1024,
-		MaxConnsPerHost:       p.cfg.connBounds().max, // the bound on the clients' connections
-		IdleConnTimeout:       time.Minute,
-		ForceAttemptHTTP2:     true,
-		DisableCompression:    true, // the client's Accept-Encoding passes through
-	}
-	if target.Scheme == "h2c" {
-		next.Protocols = protocols(false)
-	}
-	return newTimed(next, p.process)
-}
-
-// upstream returns the handler that forwards requests to target.
-func (p *Proxy) upstream(target *url.URL) http.Handler {
+// handler returns the handler that forwards requests.
+func (u *upstream) handler() http.Handler {
+	target := u.cfg.Upstream
 	if target.Scheme == "h2c" {
 		plain := *target
 		plain.Scheme, target = "http", &plain
@@ -72,23 +41,100 @@ func (p *Proxy) upstream(target *url.URL) http.Handler {
 			if r.In.URL.Path == "*" {
 				r.Out.URL.Path, r.Out.URL.RawPath = "*", ""
 			}
-			if p.cfg.PreserveHost {
+			if u.cfg.PreserveHost {
 				r.Out.Host = r.In.Host
 			}
 			keepWebSocketsOnly(r.Out.Header)
 			// The transport would not read the body if the upstream answers without it, and net/http notices
 			// that a client has left only after the body. With its first Read it answers 100 itself.
 			r.Out.Header.Del("Expect")
-			p.forward(r)
-			r.Out.Header.Add("Via", viaOf(r.In)+p.via)
+			u.fields.forward(r)
+			r.Out.Header.Add("Via", viaOf(r.In)+u.via)
 		},
-		ModifyResponse: p.modify,
-		Transport:      p.transport,
+		ModifyResponse: u.modify,
+		Transport:      u.transport,
 		BufferPool:     &buffers{},
 		FlushInterval:  pieceEvery,
-		ErrorLog:       slog.NewLogLogger(p.cfg.Log.Handler(), slog.LevelWarn),
-		ErrorHandler:   p.badGateway,
-	}, p.cfg.UpstreamTimeout)
+		ErrorLog:       slog.NewLogLogger(u.cfg.Log.Handler(), slog.LevelWarn),
+		ErrorHandler:   u.badGateway,
+	}, u.cfg.UpstreamTimeout)
+}
+
+// modify removes the upstream's rate limit fields that the middleware sets too: with two values for
+// a field of one value, a client could not choose. The draft's fields are lists and stay.
+func (u *upstream) modify(resp *http.Response) error {
+	if r := resp.Request; resp.ProtoMajor == 2 && r.Body != nil && r.Body != http.NoBody {
+		// Over HTTP/2 the transport does not notice that the request is canceled while the upstream does
+		// not read its body.
+		context.AfterFunc(r.Context(), func() { _ = resp.Body.Close() })
+	}
+	if u.cfg.Guard.Headers == httplimit.HeadersDraft || u.cfg.Guard.Shadow {
+		return nil
+	}
+	for _, name := range u.cfg.Guard.Headers.Fields() {
+		resp.Header.Del(name)
+	}
+	return nil
+}
+
+// badGateway answers when the upstream fails.
+func (u *upstream) badGateway(w http.ResponseWriter, r *http.Request, err error) {
+	if status := clientsFault(r, err); status != 0 {
+		http.Error(w, http.StatusText(status), status)
+		return
+	}
+	unread := errors.Is(context.Cause(r.Context()), errUnread)
+	if r.Context().Err() != nil && errors.Is(err, context.Canceled) && !unread {
+		w.WriteHeader(statusGone) // for the access log
+		return
+	}
+	status := http.StatusBadGateway
+	var timeout net.Error
+	if unread {
+		err = errUnread
+	}
+	if unread || errors.As(err, &timeout) && timeout.Timeout() {
+		status = http.StatusGatewayTimeout
+	}
+	u.cfg.Log.Warn("the upstream failed", "method", screen.Printable(r.Method),
+		"path", logged(r.URL.Path), "error", screen.Printable(err.Error()))
+	http.Error(w, http.StatusText(status), status)
+}
+
+// transportOf returns the transport of a Proxy: that of the configuration before, if what it depends
+// on is as it was. nil: there is no upstream.
+func transportOf(p *Proxy) *timed {
+	if p.cfg.Upstream == nil {
+		return nil
+	}
+	before := p.before()
+	if was := before.cfg; before.transport != nil &&
+		was.Upstream.String() == p.cfg.Upstream.String() &&
+		was.UpstreamTimeout == p.cfg.UpstreamTimeout && was.MaxConns == p.cfg.MaxConns {
+		return before.transport
+	}
+	return newTimed(newTransport(&p.cfg), p.process)
+}
+
+// newTransport returns a transport for requests to the upstream. It keeps enough idle connections for
+// all concurrent requests: a new connection for each would be most of the cost of a request, and
+// use up the ports.
+func newTransport(cfg *Config) *http.Transport {
+	next := &http.Transport{
+		DialContext: (&net.Dialer{Timeout: 5 * time.Second,
+			KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   5 * time.Second,
+		ResponseHeaderTimeout: cfg.UpstreamTimeout,
+		MaxIdleConnsPerHost:   1024,
+		MaxConnsPerHost:       cfg.connBounds().max, // the bound on the clients' connections
+		IdleConnTimeout:       time.Minute,
+		ForceAttemptHTTP2:     true,
+		DisableCompression:    true, // the client's Accept-Encoding passes through
+	}
+	if cfg.Upstream.Scheme == "h2c" {
+		next.Protocols = protocols(false)
+	}
+	return next
 }
 
 // viaOf returns the version of a request's protocol as the Via field has it, with a blank. net/http
@@ -109,71 +155,16 @@ func keepWebSocketsOnly(h http.Header) {
 	h.Del("Http2-Settings")
 }
 
-// rewrite returns next behind a handler that gives a request the path that the upstream gets.
-func (p *Proxy) rewrite(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		u, path, err := p.forwarded(r.URL)
-		if err != nil {
-			p.refusePath(w, r, err)
-			return
-		}
-		recordOf(r.Context()).path = path
-		if u != r.URL {
-			r = r.WithContext(r.Context())
-			r.URL = u
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// forwarded returns the URL of a request with the path that the upstream gets, and that path,
-// escaped: the client's, in which only bytes that may not stand in a path are escaped, or its
-// normalized form. The error says why the path is refused.
-func (p *Proxy) forwarded(from *url.URL) (u *url.URL, path string, err error) {
-	escaped := from.EscapedPath()
-	path = cmp.Or(from.RawPath, escaped, "/")
-	switch {
-	case path == "*":
-		return from, path, nil
-	case p.cfg.NormalizePaths && len(path) > urlpath.MaxLen:
-		return from, path, urlpath.ErrLen
-	case p.cfg.NormalizePaths:
-		path, err = urlpath.Normalize(path)
-		if err != nil {
-			return from, path, err
-		}
-	case from.RawPath == "" || escaped == path:
-		return from, path, nil
-	default:
-		path = urlpath.Escape(path)
-	}
-	if path == escaped {
-		return from, path, nil
-	}
-	to := *from
-	routes.SetPath(&to, path)
-	return &to, path, nil
-}
-
-// refusePath answers a request whose path cannot be read.
-func (p *Proxy) refusePath(w http.ResponseWriter, r *http.Request, err error) {
-	status := urlpath.Status(err)
-	p.decided(r, httplimit.Decision{Kind: httplimit.NoKey, Status: status, Err: err})
-	http.Error(w, refusal(err), status)
-}
-
-func refusal(err error) string { return "This proxy does not forward this: " + err.Error() + "." }
-
 var errTarget = errors.New("the target is neither a path nor a URL")
 
 // refuse refuses CONNECT, which would open a tunnel, requests that have passed this proxy before,
 // and those whose target is no path.
-func (p *Proxy) refuse(next http.Handler) http.Handler {
+func refuse(p *Proxy, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodConnect:
 			http.Error(w, "This proxy makes no tunnels.", http.StatusMethodNotAllowed)
-		case p.wasHere(r):
+		case wasHere(r, p.via):
 			if dropped, ok := p.loops.Allow(time.Now(), logEvery); ok {
 				p.cfg.Log.Error("a request came back: the upstream leads to this proxy", "not_logged", dropped)
 			}
@@ -186,10 +177,11 @@ func (p *Proxy) refuse(next http.Handler) http.Handler {
 	})
 }
 
-func (p *Proxy) wasHere(r *http.Request) bool {
+// wasHere reports whether a request has passed a process, by its name in the Via field.
+func wasHere(r *http.Request, via string) bool {
 	for _, line := range r.Header["Via"] {
 		for hop := range strings.SplitSeq(line, ",") {
-			if fields := strings.Fields(hop); len(fields) > 1 && fields[1] == p.via {
+			if fields := strings.Fields(hop); len(fields) > 1 && fields[1] == via {
 				return true
 			}
 		}
@@ -201,31 +193,6 @@ func (p *Proxy) wasHere(r *http.Request) bool {
 // at once, as nearly all do, leave in one write with the header: two are a seventh of the cost of a
 // request. A body without a length is flushed piece by piece.
 const pieceEvery = 10 * time.Millisecond
-
-// modify removes the upstream's rate limit fields that the middleware sets too: with two values for
-// a field of one value, a client could not choose. The draft's fields are lists and stay.
-func (p *Proxy) modify(resp *http.Response) error {
-	if r := resp.Request; resp.ProtoMajor == 2 && r.Body != nil && r.Body != http.NoBody {
-		// Over HTTP/2 the transport does not notice that the request is canceled while the upstream does
-		// not read its body.
-		context.AfterFunc(r.Context(), func() { _ = resp.Body.Close() })
-	}
-	if p.cfg.Guard.Headers == httplimit.HeadersDraft || p.cfg.Guard.Shadow {
-		return nil
-	}
-	for _, name := range p.cfg.Guard.Headers.Fields() {
-		resp.Header.Del(name)
-	}
-	return nil
-}
-
-// trusts reports whether the peer of a request is a trusted proxy.
-func (p *Proxy) trusts(r *http.Request) bool {
-	peer, err := httplimit.RemoteAddr().Addr(r)
-	return err == nil && p.trustsAddr(peer)
-}
-
-func (p *Proxy) trustsAddr(addr netip.Addr) bool { return contain(p.cfg.Trust, addr) }
 
 // contain reports whether addr is in one of all.
 func contain(all []netip.Prefix, addr netip.Addr) bool {
@@ -286,30 +253,6 @@ func (t *timed) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.of.served.Observe(took, status >= http.StatusInternalServerError)
 	t.of.callers.Served(key, took, status)
 	return resp, err
-}
-
-// badGateway answers when the upstream fails.
-func (p *Proxy) badGateway(w http.ResponseWriter, r *http.Request, err error) {
-	if status := clientsFault(r, err); status != 0 {
-		http.Error(w, http.StatusText(status), status)
-		return
-	}
-	unread := errors.Is(context.Cause(r.Context()), errUnread)
-	if r.Context().Err() != nil && errors.Is(err, context.Canceled) && !unread {
-		w.WriteHeader(statusGone) // for the access log
-		return
-	}
-	status := http.StatusBadGateway
-	var timeout net.Error
-	if unread {
-		err = errUnread
-	}
-	if unread || errors.As(err, &timeout) && timeout.Timeout() {
-		status = http.StatusGatewayTimeout
-	}
-	p.cfg.Log.Warn("the upstream failed", "method", screen.Printable(r.Method),
-		"path", logged(r.URL.Path), "error", screen.Printable(err.Error()))
-	http.Error(w, http.StatusText(status), status)
 }
 
 // clientsFault returns the status of an error that the request's body caused, or 0.
