@@ -280,11 +280,11 @@ func ExampleHeaderStyle() {
 		}
 		limiter.Close()
 	}
-	// Output: 200 | X-RateLimit-Limit: 1 | X-RateLimit-Remaining: 0 | X-RateLimit-Reset: 1795176060
-	// 429 | X-RateLimit-Limit: 1 | X-RateLimit-Remaining: 0 | X-RateLimit-Reset: 1795176060 |
-	// X-Ratelimit-Retry-After: 60 200 | Rate-Limiting-Total-Requests: 1 | Rate-Limiting-State: Allow |
-	// Rate-Limiting-Expires-At: 2026-11-20T12:01:00Z 429 | Rate-Limiting-Total-Requests: 1 |
-	// Rate-Limiting-State: Deny | Rate-Limiting-Expires-At: 2026-11-20T12:01:00Z
+	// Output:
+	// 200 | X-RateLimit-Limit: 1 | X-RateLimit-Remaining: 0 | X-RateLimit-Reset: 1795176060
+	// 429 | X-RateLimit-Limit: 1 | X-RateLimit-Remaining: 0 | X-RateLimit-Reset: 1795176060 | X-Ratelimit-Retry-After: 60
+	// 200 | Rate-Limiting-Total-Requests: 1 | Rate-Limiting-State: Allow | Rate-Limiting-Expires-At: 2026-11-20T12:01:00Z
+	// 429 | Rate-Limiting-Total-Requests: 1 | Rate-Limiting-State: Deny | Rate-Limiting-Expires-At: 2026-11-20T12:01:00Z
 }
 
 func ExampleMochiweb() {
