@@ -78,7 +78,7 @@ func TestThePageInARealBrowser(t *testing.T) {
 	page.Sees(`document.querySelector("#worst tbody td:nth-child(3)").textContent === "listed"`)
 	assert.Equal(t, 1, s.denied.Len())
 	assert.Equal(t, 429, ask("192.0.2.1"))
-	page.Sees(`[...document.querySelectorAll("#list tbody td")].slice(1, 3).map((td) => td.textContent).join(" ") === "key, by hand 1"`)
+	page.Sees(`[...document.querySelectorAll("#list tbody td")].slice(2, 4).map((td) => td.textContent).join(" ") === "key, by hand 1"`)
 
 	// Undo it, deny it again, and see why it is denied.
 	page.Do(chromedp.Click("#undo-do"))

@@ -30,7 +30,7 @@ func TestThePageOnAPhone(t *testing.T) {
 		page.Sees(`document.querySelector("#busiest tbody tr") && document.querySelector("#near tbody tr") && document.querySelector("#list tbody tr")`)
 		assert.Equal(t, width, browsertest.Eval[int64](page.Tab, `document.documentElement.scrollWidth`))
 		page.Sees(`document.querySelector("#busiest").closest(".scroll").matches(".more")`)
-		assert.Empty(t, browsertest.Eval[string](page.Tab, `[...document.querySelectorAll("#busiest button, #near button, #worst button")]
+		assert.Empty(t, browsertest.Eval[string](page.Tab, `[...document.querySelectorAll("#busiest button, #near button, #worst button, #list button")]
 			.filter((b) => b.getBoundingClientRect().right > innerWidth).map((b) => b.title).join(", ")`))
 	}
 	page.Press(kb.Tab)

@@ -199,6 +199,9 @@ func (c *Callers) Served(key string, took time.Duration, status int) {
 	if s == nil {
 		return
 	}
+	if status != 0 {
+		c.line.note(took)
+	}
 	took = c.line.own(took)
 	s.upstream += took
 	key = cut(key)

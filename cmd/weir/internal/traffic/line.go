@@ -9,7 +9,7 @@ import (
 // then take that long and a little more, and how long they take says nothing of what they cost.
 // The zero value is ready.
 type line struct {
-	last [32]time.Duration // what the last requests took
+	last [32]time.Duration // what the last answers took
 	n    int               // how many there were
 	calm time.Duration     // the least quick there was since the start; see quick
 	wait time.Duration     // of now
@@ -19,8 +19,9 @@ type line struct {
 // first, which may be one that did not stand in line.
 const quick = 6
 
-// own returns the part of a time that the upstream took for the request itself.
-func (l *line) own(took time.Duration) time.Duration {
+// note notes what an answer took. What was given up says nothing of the line: it took as long as a
+// client has patience.
+func (l *line) note(took time.Duration) {
 	l.last[l.n%len(l.last)] = took
 	l.n++
 	if l.n >= len(l.last) && l.n%8 == 0 {
@@ -31,5 +32,7 @@ func (l *line) own(took time.Duration) time.Duration {
 		}
 		l.wait = sorted[quick] - l.calm
 	}
-	return max(0, took-l.wait)
 }
+
+// own returns the part of a time that the upstream took for the request itself.
+func (l *line) own(took time.Duration) time.Duration { return max(0, took-l.wait) }

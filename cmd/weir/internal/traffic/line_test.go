@@ -19,6 +19,7 @@ func TestWhoCostsTheMostIsFoundBehindALine(t *testing.T) {
 			if i%30 == 0 {
 				cost = time.Second
 			}
+			l.note(wait(i) + cost)
 			own := l.own(wait(i) + cost)
 			if all += own; i%30 == 0 {
 				loud += own
@@ -36,4 +37,21 @@ func TestWhoCostsTheMostIsFoundBehindALine(t *testing.T) {
 	// Some that do not stand in line, such as files of a cache, change nothing.
 	cached := func(i int) time.Duration { return 8 * time.Second * time.Duration(min(1, (i+1)%12)) }
 	assert.Greater(t, share(cached), .3)
+}
+
+// What is given up takes as long as a client has patience, and says nothing of the line.
+func TestWhatIsGivenUpSaysNothingOfTheLine(t *testing.T) {
+	c := NewCallers(100)
+	c.Add(Request{Key: "loud", At: begin})
+	times := func(n int, took time.Duration, status int) {
+		for range n {
+			c.Served("others", took, status)
+		}
+	}
+	times(32, 10*time.Millisecond, 200)
+	times(32, 8*time.Second, 200)
+	times(100, 5*time.Second, 0)
+	c.Served("loud", 9*time.Second, 200)
+	v := c.View(Minute, begin)
+	assert.InDelta(t, 1, v.Callers[0].Upstream.Seconds(), .02)
 }

@@ -103,7 +103,7 @@ function fill(body, items, keyOf, cells, ended) {
     rows.delete(key);
   });
   for (const row of body.rows) row.classList.toggle("gone", rows.has(row.dataset.key));
-  if (ended) for (const row of rows.values()) put(row, row.cells[row.cells.length - 1], { button: ended });
+  if (ended) for (const row of rows.values()) put(row, row.querySelector("td:has(button)"), { button: ended });
   if (!holder && !(now - body.sorted < SORT_MS)) sort(body, order, now);
 }
 
@@ -134,6 +134,11 @@ function span(ms) {
 // at writes an instant with its date.
 function at(ms) {
   return new Date(ms).toLocaleString();
+}
+
+// clock writes an instant, with its date if that is long ago.
+function clock(ms, now) {
+  return now - ms < 12 * 3600e3 ? new Date(ms).toLocaleTimeString() : at(ms);
 }
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -366,12 +371,12 @@ function worst(rows, now, proxies) {
 function list(rows, total, now) {
   fill($("list").tBodies[0], rows, (e) => e.id ? "key " + e.id : e.prefix, (e) => [
     { text: cut(e.name), title: e.kind + " " + e.name, className: "name" },
+    { button: "remove", title: "take " + e.name + " off the list", done: "removed",
+      act: () => change("DELETE", e.id ? { id: e.id } : { prefix: e.prefix }) },
     { text: e.kind + ", by " + e.by, className: "left" },
     { text: number.format(e.stops) + (e.agents > FEW ? ", " + e.agents + " agents" : ""), className: e.agents > FEW ? "warn" : "",
       title: "callers of the last minute" + (e.agents > FEW ? ". " + many(e) : "") },
     { text: e.until ? "in " + span(e.until - now) : "never", title: e.until ? at(e.until) : "" },
-    { button: "remove", title: "take " + e.name + " off the list", done: "removed",
-      act: () => change("DELETE", e.id ? { id: e.id } : { prefix: e.prefix }) },
   ], "removed");
   text("listed-of", total > rows.length ? "the first " + rows.length + " of " + number.format(total) : total || "");
   $("list-none").hidden = total > 0;
@@ -491,10 +496,10 @@ async function because(by, what) {
   rows("holds", x.limits, (h) => [
     [h.name.includes(h.limit) ? h.name : h.name + " " + h.limit, "name"], [h.counting.replace("_", " "), "left"], [number.format(h.at_once)], [h.route || "", "left"],
     [h.error ? "?" : number.format(h.used)], [h.error ? "?" : number.format(h.left)], [h.when]]);
-  rows("lately", x.last, (d) => [[at(d.at)], [d.of, "left"], [d.limit, "left"]]);
+  rows("lately", x.last, (d) => [[clock(d.at, x.now)], [d.of, "left"], [d.limit, "left"]]);
   text("because-steps", x.steps || "");
   $("because-steps").hidden = !x.steps;
-  rows("admitted", x.sent?.admitted, (a) => [[at(a.at)], [a.of, "left"], [a.agent, "left"]]);
+  rows("admitted", x.sent?.admitted, (a) => [[clock(a.at, x.now)], [a.of, "left"], [a.agent, "left"]]);
   return true;
 }
 
