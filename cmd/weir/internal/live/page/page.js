@@ -169,9 +169,9 @@ function frame(n, width) {
 // slowness draws how long the upstream took in each second in which it answered.
 function slowness(of) {
   const svg = $("slow-chart"), width = svg.clientWidth || 1080, top = 8, bottom = 94, n = of.p99_ms?.length || 0;
-  $("slow").hidden = n === 0;
+  $("slow").hidden = !of.p99_ms?.some((ms) => ms > 0);
   svg.replaceChildren();
-  if (n === 0) return;
+  if ($("slow").hidden) return;
   svg.setAttribute("viewBox", "0 0 " + width + " 104");
   const { left, right, xOf, step } = frame(n, width), most = ceiling(Math.max(...of.p99_ms));
   const y = (ms) => bottom - (bottom - top) * ms / most;
@@ -401,7 +401,8 @@ function show(s) {
   const proxies = s.limits !== undefined; // or it answers Envoy
   document.title = s.program;
   text("program", s.program);
-  for (const id of ["list-card", "latency-card", "errors-card", "in-flight-card", "buckets-card"]) $(id).hidden = !proxies;
+  for (const id of ["list-card", "in-flight-card", "buckets-card"]) $(id).hidden = !proxies;
+  for (const id of ["latency-card", "errors-card"]) $(id).hidden = !s.upstream;
   $("limits-card").hidden = !proxies || !!s.rules;
   $("why-what").placeholder = proxies && $("why-by").value === "key" ? "why is it denied? address or key" : "KEY=VALUE,…";
   const local = (s.deciding || []).some((d) => d.source !== "redis"), ill = illness(s.service);
