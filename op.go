@@ -32,6 +32,10 @@ type Counter interface {
 	// Do does ops in order, and sets the Result or the Err of each. It keeps none of them. Ops of
 	// Counters with one Store may go together; others are of this Counter alone. Changes of an Op
 	// besides the Verb's outcome it changes back.
+	//
+	// A bad Request gets [ErrID] or [ErrScale] as in Run, a verb that it cannot do Op.Unsupported, and
+	// any other op a nil Err. A decision, which OpTake, OpTakeAll, OpLookup, OpHold and OpPeek make,
+	// has a Source and, where Do knows it, Left.
 	Do(ctx context.Context, ops []*Op)
 }
 
@@ -122,8 +126,8 @@ type Op struct {
 	Keep   bool // OpTake: a Receipt is wanted
 	AtOnce bool // OpTake: it does not wait, and who would have to is denied
 
-	// Deciding says of an OpPeek that it is part of a decision, and of an OpTake that it follows such
-	// a peek of this Op at once.
+	// Deciding says of an OpPeek that it is part of a decision, which it ends if it denies, and of an
+	// OpTake that it follows such a peek of this Op at once.
 	Deciding bool
 	Full     bool // OpTake, OpPeek: FullAt is wanted
 

@@ -73,14 +73,18 @@ type Laws struct {
 
 // TestStrategy checks that a strategy keeps the laws of [weir.Strategy] and what it declares in
 // laws, each law in a subtest. It reports a broken law with the shortest history that shows it.
+// Laws{} declares an exact rolling window; a fixed window is
+//
+//	weirtest.Laws{Span: func(limit uint64) uint64 { return 2 * limit }, Aligned: true}
 //
 // newStrategy returns a strategy that has counted nothing and reads clock. It is called some
 // thousand times; functions registered with its t's Cleanup run as soon as that strategy is no
 // longer used. Strategies are used one after the other, each by one or several goroutines.
 //
-// The laws, by the names of their subtests; if one of the first two is broken, the others are
+// The laws, by the names of their subtests; if one of the first three is broken, the others are
 // skipped:
 //
+//   - About: a [weir.Counter] has an About of its own.
 //   - Run: a valid request is decided, and not changed.
 //   - Clock: a Result is by the clock that newStrategy is given.
 //   - Exact: exactly the limit is admitted, to concurrent callers too, while Sweep runs.
@@ -99,9 +103,9 @@ type Laws struct {
 //     keeps what was used.
 //   - BadInput, Request, Context: errors are those of package weir, come without a Result and count
 //     nothing; Requests are neither changed nor kept.
-//   - Peek, Refund, Reset, Seed, Charge, Hold: the verbs of a [weir.Counter] beside OpTake, where
-//     the strategy can do them. Refund is OpReturn without a Receipt, Seed is OpCatchUp, and Hold
-//     is OpHold, OpRenew and OpRelease.
+//   - Peek, Refund, Receipt, Reset, Seed, Charge, Hold: the verbs of a [weir.Counter] beside
+//     OpTake, where the strategy can do them. Refund is OpReturn without a Receipt, and Receipt
+//     with one; Seed is OpCatchUp, and Hold is OpHold, OpRenew and OpRelease.
 //
 // The laws of a strategy that waits:
 //
@@ -110,7 +114,7 @@ type Laws struct {
 //   - Queue, RetryInstant: a caller is denied, at once, only when Queue others wait, and finds a
 //     place at ExpiresAt.
 //   - GivingUp: a caller whose context is done leaves at once, and those behind it move up.
-//   - Run, Keys, NeverPasses, BadInput, Request, Context, Peek, Refund, Reset, Seed, Charge: as
+//   - About, Run, Keys, NeverPasses, BadInput, Request, Context, Peek, Refund, Reset, Seed, Charge: as
 //     above.
 func TestStrategy(
 	t *testing.T, newStrategy func(t testing.TB, clock *Clock) weir.Strategy, laws Laws,

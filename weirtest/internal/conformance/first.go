@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -25,6 +27,34 @@ func runs(s *suite) {
 			}
 		}
 	}
+}
+
+// describesItself checks that the About of a Counter is its own: with the About of another one its Do
+// is never called. A type that embeds a Counter and has another Run is none.
+func describesItself(s *suite) {
+	c, ok := s.offers.(weir.Counter)
+	if !ok || weir.CounterOf(c) == c || embedsCounter(reflect.TypeOf(c)) {
+		return
+	}
+	panic(&failure{message: fmt.Sprintf("the strategy is a %T, and its About is of a %T, so that its Do is "+
+		"never called: a wrapper makes an About its own by About.By", c, c.About().Of)})
+}
+
+// embedsCounter reports whether a type, or one that it points to, embeds a Counter.
+func embedsCounter(t reflect.Type) bool {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return false
+	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if f.Anonymous && f.Type.Implements(reflect.TypeFor[weir.Counter]()) {
+			return true
+		}
+	}
+	return false
 }
 
 // readsClock checks that a Result is by the suite's clock, and not by the real one, which is

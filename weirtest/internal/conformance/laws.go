@@ -13,6 +13,7 @@ import (
 
 // decidingLaws apply to strategies that decide at once.
 var decidingLaws = []law{
+	{name: "About", check: describesItself, first: true},
 	{name: "Run", check: runs, first: true},
 	{name: "Clock", check: readsClock, first: true},
 	{name: "Exact", check: exact},
@@ -37,6 +38,7 @@ var decidingLaws = []law{
 	{name: "Context", check: deadContext},
 	{name: "Peek", check: peek, inapplicable: offering(weir.OpPeek)},
 	{name: "Refund", check: refund, inapplicable: offering(weir.OpReturn)},
+	{name: "Receipt", check: receipt, inapplicable: offering(weir.OpReturn)},
 	{name: "Reset", check: reset, inapplicable: offering(weir.OpReset)},
 	{name: "Seed", check: seed, inapplicable: offering(weir.OpCatchUp)},
 	{name: "Charge", check: charge, inapplicable: offering(weir.OpCharge)},
@@ -45,6 +47,7 @@ var decidingLaws = []law{
 
 // queueLaws apply to strategies that wait.
 var queueLaws = []law{
+	{name: "About", check: describesItself, first: true},
 	{name: "Run", check: runs, first: true},
 	{name: "Pace", check: pace},
 	{name: "Order", check: order},

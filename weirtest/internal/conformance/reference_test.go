@@ -56,6 +56,9 @@ type flaws struct {
 	peekCounts        bool // Peek counts
 	anyPeriod         bool // Refund applies to any period
 	refundsBelowZero  bool // refunds more than was counted
+	ignoresKeep       bool // Keep gives no Receipt
+	returnsTwice      bool // a Receipt keeps its Cost
+	returnsMore       bool // more is given back than is left of a Receipt
 	resetsAll         bool // Reset applies to every key
 	seedLowers        bool // Seed may lower the count
 	seedsLate         bool // Seed applies a count that has expired
@@ -93,11 +96,15 @@ func (s *rolling) Do(ctx context.Context, ops []*weir.Op) {
 		case weir.OpTake:
 			res, err := s.Run(ctx, r)
 			set(op, res, err)
+			op.Receipt = weir.Receipt{}
+			if op.Keep && err == nil && !s.ignoresKeep {
+				op.Receipt = weir.Receipt{Of: s, Cost: uint64(res.State) * max(r.Cost, 1)}
+			}
 		case weir.OpPeek:
 			res, err := s.decide(r, s.peekCounts)
 			set(op, res, err)
 		case weir.OpReturn:
-			op.Err = s.refund(r, &op.Result)
+			op.Err = s.giveBack(op)
 		case weir.OpReset:
 			op.Err = s.reset(r)
 		case weir.OpCatchUp:
@@ -244,6 +251,23 @@ func (s *rolling) change(r *weir.Request, f func(live []hit, now time.Time) []hi
 	}
 	s.hits[s.slotOf(r)] = f(live, now)
 	return nil
+}
+
+func (s *rolling) giveBack(op *weir.Op) error {
+	r := op.Request
+	if op.Receipt.Of != nil {
+		r.Cost = min(max(r.Cost, 1), op.Receipt.Cost)
+		if !s.returnsTwice {
+			op.Receipt.Cost -= r.Cost
+		}
+		if s.returnsMore {
+			r.Cost = max(op.Request.Cost, 1)
+		}
+		if r.Cost == 0 {
+			return nil
+		}
+	}
+	return s.refund(&r, &op.Result)
 }
 
 func (s *rolling) refund(r *weir.Request, taken *weir.Result) error {

@@ -134,6 +134,24 @@ func (b *customRun) Run(_ context.Context, r *weir.Request) (*weir.Result, error
 	return b.run(b.rolling, r)
 }
 
+// wrapper is a Counter around another one, which forgets to make its About its own.
+type wrapper struct{ of weir.Counter }
+
+func (w *wrapper) About() *weir.About { return w.of.About() }
+
+func (w *wrapper) Do(ctx context.Context, ops []*weir.Op) { w.of.Do(ctx, ops) }
+
+func (w *wrapper) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return weir.Run(ctx, w.of, r)
+}
+
+func TestAForeignAboutIsFound(t *testing.T) {
+	make, laws := flawed(flaws{})
+	caught(t, "About", func(t testing.TB, clock Clock) weir.Strategy {
+		return &wrapper{make(t, clock).(weir.Counter)}
+	}, laws)
+}
+
 // verdict returns how the strategy breaks the law, or "" if it does not.
 func verdict(t *testing.T, name string, make Factory, laws Laws) (how string) {
 	t.Helper()
@@ -311,6 +329,9 @@ func TestBrokenStrategiesAreCaughtByTheRightLaw(t *testing.T) {
 		{what: "refunds hits that no longer count", law: "Refund",
 			make: buckets(bucketFlaws{refundsExpired: true}),
 			laws: bucketLaws},
+		{what: "gives no Receipt", law: "Receipt", flaws: flaws{ignoresKeep: true}},
+		{what: "gives back twice by a Receipt", law: "Receipt", flaws: flaws{returnsTwice: true}},
+		{what: "gives back more than a Receipt has", law: "Receipt", flaws: flaws{returnsMore: true}},
 		{what: "refunds below zero", law: "Refund", flaws: flaws{refundsBelowZero: true}},
 		{what: "resets every key", law: "Reset", flaws: flaws{resetsAll: true}},
 		{what: "seeding lowers the count", law: "Seed", flaws: flaws{seedLowers: true}},

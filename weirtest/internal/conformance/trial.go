@@ -195,6 +195,34 @@ func (tr *trial) refund(r weir.Request, taken weir.Result) {
 	tr.do("Refund", r, &weir.Op{Verb: weir.OpReturn, Result: taken})
 }
 
+// keep does an OpTake that wants a Receipt.
+func (tr *trial) keep(r weir.Request) (op *weir.Op, res weir.Result) {
+	op = &weir.Op{Keep: true}
+	return op, tr.decided("Run", r, tr.asking(op))
+}
+
+// kept is keep of a request that must be admitted.
+func (tr *trial) kept(r weir.Request, why string) *weir.Op {
+	op, res := tr.keep(r)
+	switch {
+	case !res.Allowed():
+		tr.failf("the last request must be admitted: %s", why)
+	case op.Receipt.Of == nil || op.Receipt.Cost != r.Cost:
+		tr.failf("the last call has Keep: its Receipt must have an Of, and the Cost %d, not %d", r.Cost,
+			op.Receipt.Cost)
+	}
+	return op
+}
+
+// giveBack gives the cost of r back by the Receipt of op, of which so much is left then.
+func (tr *trial) giveBack(r weir.Request, op *weir.Op, left uint64) {
+	op.Verb = weir.OpReturn
+	tr.do("Return", r, op)
+	if op.Receipt.Cost != left {
+		tr.failf("the Cost of the Receipt must be %d after that, not %d", left, op.Receipt.Cost)
+	}
+}
+
 func (tr *trial) seed(r weir.Request, counted weir.Result) {
 	tr.do("Seed", r, &weir.Op{Verb: weir.OpCatchUp, Backlog: &weir.Backlog{Counted: &counted}})
 }

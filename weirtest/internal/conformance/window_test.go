@@ -111,6 +111,10 @@ func (s *bucket) Do(ctx context.Context, ops []*weir.Op) {
 	for _, op := range ops {
 		switch op.Verb {
 		case weir.OpTake:
+			if op.Keep {
+				op.Err = op.Unsupported(s.About())
+				continue
+			}
 			res, err := s.Run(ctx, &op.Request)
 			set(op, res, err)
 		case weir.OpReturn:
