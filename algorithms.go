@@ -13,7 +13,12 @@ import (
 	"github.com/weirgo/weir/internal/core/engine"
 )
 
-// FixedWindow is CheckRate as a [Strategy], with its counts. Make one with [Limiter.FixedWindow].
+// WindowCounter counts a caller's hits in windows of one Duration: those of [Limiter.FixedWindow],
+// [Limiter.SlidingWindow] or [Limiter.Counter], which say what each promises.
+type WindowCounter struct{ slotStrategy }
+
+// FixedWindow returns the fixed window counter as a Strategy: CheckRate, with its counts. It is the
+// cheapest of them.
 //
 // In a window aligned to the Unix epoch exactly Limit is admitted; in a span of one Duration that
 // lies across two windows up to twice that. A decision on a key that has a bucket takes no lock.
@@ -21,35 +26,13 @@ import (
 // Each window needs a new bucket. So while made-up keys fill the table, known ones get [ErrFull]
 // too from the next window on. The other strategies keep a caller's bucket until its count has
 // expired.
-type FixedWindow struct{ slotStrategy }
-
-// FixedWindow returns the fixed window counter as a Strategy. It is the cheapest of them.
-func (l *Limiter) FixedWindow() *FixedWindow {
-	return (&FixedWindow{newSlotStrategy(l, engine.FixedKind)}).described()
+func (l *Limiter) FixedWindow() *WindowCounter {
+	return (&WindowCounter{newSlotStrategy(l, engine.FixedKind)}).described()
 }
 
-// described sets the About of f.
-func (f *FixedWindow) described() *FixedWindow {
-	f.describe(f, About{Name: "fixed window", Lapses: LapsesWithWindow})
-	return f
-}
-
-// Limit returns the limit of n in each window of d. It panics where [NewLimit] fails.
-func (f *FixedWindow) Limit(n uint64, d time.Duration) *Limit { return mustLimit(f, n, d) }
-
-func (f *FixedWindow) bind(m *Limit) (Counter, error) {
-	name := m.seriesName()
-	name.Length = m.d.Milliseconds()
-	s, err := newLimitedWindows(f.l, name, nil, m.numbers())
-	return (&FixedWindow{s}).described(), err
-}
-
-// SlidingWindow is the sliding window counter: the current window's count and the previous one's,
-// weighted by how much of it the last Duration covers. Make one with [Limiter.SlidingWindow].
-type SlidingWindow struct{ slotStrategy }
-
-// SlidingWindow returns the sliding window counter as a Strategy. It assumes that the hits of the
-// previous window were evenly spread, and rounds up. Its instants are whole milliseconds.
+// SlidingWindow returns the sliding window counter as a Strategy: the current window's count and
+// the previous one's, weighted by how much of it the last Duration covers. It assumes that the hits
+// of the previous window were evenly spread, and rounds up. Its instants are whole milliseconds.
 //
 // In any span of one Duration less than twice Limit is admitted: 1.99 times if all of Limit falls
 // on the end of a window and the next one is filled as it frees up. On arrivals at random around
@@ -66,22 +49,50 @@ type SlidingWindow struct{ slotStrategy }
 // The algorithm is the one Cloudflare described in 2017 ("How we built rate limiting capable of
 // scaling to millions of domains"); it differs in rounding up, in integers throughout, and in
 // reporting the exact instant to retry at.
-func (l *Limiter) SlidingWindow() *SlidingWindow {
-	return (&SlidingWindow{newSlotStrategy(l, engine.SlidingKind)}).described()
+func (l *Limiter) SlidingWindow() *WindowCounter {
+	return (&WindowCounter{newSlotStrategy(l, engine.SlidingKind)}).described()
 }
 
-// described sets the About of s.
-func (s *SlidingWindow) described() *SlidingWindow {
-	s.describe(s, About{Name: "sliding window", Lapses: LapsesWithWindows})
-	return s
+// Counter returns the single counter as a Strategy: the first hit of a caller begins a period of
+// one Duration, in which Limit are admitted; the first hit after it begins the next. A denied
+// request begins none. In a span of one Duration that lies across two periods up to twice Limit is
+// admitted, as by FixedWindow, but the periods of different callers do not all end at one instant.
+//
+// A caller has one bucket, from period to period. A decision on a key that has a bucket takes no
+// lock, but for the hit that begins a period. A refund stays in its period, which does not end
+// sooner for it.
+//
+// It is the counter of the Go limiter over Redis (INCR and EXPIRE), in process; redislimit's
+// Counter gives the same Results. It differs from that original in that the period begins with the
+// first hit, not the second, and that a denial names the end of the period that is now.
+func (l *Limiter) Counter() *WindowCounter {
+	return (&WindowCounter{newSlotStrategy(l, engine.CounterKind)}).described()
+}
+
+// described sets the About of c.
+func (c *WindowCounter) described() *WindowCounter {
+	switch c.in.Kind {
+	case engine.FixedKind:
+		c.describe(c, About{Name: "fixed window", Lapses: LapsesWithWindow})
+	case engine.SlidingKind:
+		c.describe(c, About{Name: "sliding window", Lapses: LapsesWithWindows})
+	default:
+		c.describe(c, About{Name: "counter", Lapses: LapsesAtOnce})
+	}
+	return c
 }
 
 // Limit returns the limit of n in d. It panics where [NewLimit] fails.
-func (s *SlidingWindow) Limit(n uint64, d time.Duration) *Limit { return mustLimit(s, n, d) }
+func (c *WindowCounter) Limit(n uint64, d time.Duration) *Limit { return mustLimit(c, n, d) }
 
-func (s *SlidingWindow) bind(m *Limit) (Counter, error) {
-	of := *s
-	err := of.bindTo(m.seriesName(), m.numbers(), &of.in.Keys)
+func (c *WindowCounter) bind(m *Limit) (_ Counter, err error) {
+	of, name := *c, m.seriesName()
+	if c.in.Kind == engine.FixedKind {
+		name.Length = m.d.Milliseconds()
+		of.slotStrategy, err = newLimitedWindows(c.l, name, nil, m.numbers())
+	} else {
+		err = of.bindTo(name, m.numbers(), &of.in.Keys)
+	}
 	return of.described(), err
 }
 
@@ -130,41 +141,6 @@ func (b *TokenBucket) bind(m *Limit) (Counter, error) {
 	of := *b
 	of.in.Scale = m.keyScale()
 	err := of.bindTo(m.seriesName(cmp.Or(b.burst, m.n)), m.numbers(), &of.in.Keys)
-	return of.described(), err
-}
-
-// PeriodCounter counts in a period of one Duration that begins with the caller's first hit. Make
-// one with [Limiter.Counter].
-type PeriodCounter struct{ slotStrategy }
-
-// Counter returns the single counter as a Strategy: the first hit of a caller begins a period of
-// one Duration, in which Limit are admitted; the first hit after it begins the next. A denied
-// request begins none. In a span of one Duration that lies across two periods up to twice Limit is
-// admitted, as by FixedWindow, but the periods of different callers do not all end at one instant.
-//
-// A caller has one bucket, from period to period. A decision on a key that has a bucket takes no
-// lock, but for the hit that begins a period. A refund stays in its period, which does
-// not end sooner for it.
-//
-// It is the counter of the Go limiter over Redis (INCR and EXPIRE), in process; redislimit's
-// Counter gives the same Results. It differs from that original in that the period begins with the
-// first hit, not the second, and that a denial names the end of the period that is now.
-func (l *Limiter) Counter() *PeriodCounter {
-	return (&PeriodCounter{newSlotStrategy(l, engine.CounterKind)}).described()
-}
-
-// described sets the About of c.
-func (c *PeriodCounter) described() *PeriodCounter {
-	c.describe(c, About{Name: "counter", Lapses: LapsesAtOnce})
-	return c
-}
-
-// Limit returns the limit of n in d. It panics where [NewLimit] fails.
-func (c *PeriodCounter) Limit(n uint64, d time.Duration) *Limit { return mustLimit(c, n, d) }
-
-func (c *PeriodCounter) bind(m *Limit) (Counter, error) {
-	of := *c
-	err := of.bindTo(m.seriesName(), m.numbers(), &of.in.Keys)
 	return of.described(), err
 }
 

@@ -55,9 +55,9 @@ type Calendar struct{ slotStrategy }
 // is set from 0:00 to 1:00, and at the first of two midnights. An hour in which it is set by a part
 // of one ends there.
 //
-// Buckets, and the cost of a decision, are as in [FixedWindow]. Calendars of one Limiter count
-// together if they have the same unit, first day, time and name of the zone. If a zone has other
-// rules than in an earlier call, they hold from the next window on.
+// Buckets, and the cost of a decision, are as in [Limiter.FixedWindow]. Calendars of one Limiter
+// count together if they have the same unit, first day, time and name of the zone. If a zone has
+// other rules than in an earlier call, they hold from the next window on.
 func (l *Limiter) Calendar(unit CalendarUnit, zone *time.Location) *Calendar {
 	of, err := calendar.New(calendar.Unit(unit), zone)
 	if err != nil {

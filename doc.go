@@ -45,9 +45,8 @@
 // # Types, by who needs them
 //
 //   - Everybody: [Limiter], [Config], [Limit] and [Outcome].
-//   - To choose: [FixedWindow], [Calendar] and [CalendarUnit], [SlidingWindow], [SlidingLog],
-//     [TokenBucket], [LeakyBucket], [Tiers] and [Tier], [PeriodCounter], [List] and [Hit],
-//     [InFlight].
+//   - To choose: [WindowCounter], [Calendar] and [CalendarUnit], [SlidingLog], [TokenBucket],
+//     [LeakyBucket], [Tiers] and [Tier], [List] and [Hit], [InFlight].
 //   - More than one call: [Held], [DeniedError], [Reservation], and [Ask] for package limits.
 //   - To decide by the numbers of each request: [Strategy], [Request], [Result] and [State].
 //   - To look: [Stats] and [Bucket].

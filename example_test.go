@@ -290,7 +290,7 @@ func ExampleCalendar_Inspect() {
 	// Output: 40 day@UTC 24h0m0s <nil>
 }
 
-func ExampleFixedWindow_Run() {
+func ExampleWindowCounter_Run() {
 	limiter := limiterAt(noon())
 	defer limiter.Close()
 

@@ -73,7 +73,7 @@ func hit(t testing.TB, m *weir.Limit, key string, cost uint64) weir.Outcome {
 }
 
 // foreign is a Strategy of another package, which knows no Limit.
-type foreign struct{ of *weir.SlidingWindow }
+type foreign struct{ of *weir.WindowCounter }
 
 func (s foreign) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	return s.of.Run(ctx, r)
@@ -315,7 +315,7 @@ func TestHoldOfALimit(t *testing.T) {
 }
 
 // embedding has another Run than the strategy that it embeds.
-type embedding struct{ *weir.SlidingWindow }
+type embedding struct{ *weir.WindowCounter }
 
 func (embedding) Run(context.Context, *weir.Request) (*weir.Result, error) {
 	return new(weir.Result), nil

@@ -492,17 +492,19 @@ func TestLoadReadsOlderSnapshots(t *testing.T) {
 	require.NoError(t, l.Load(file))
 	var got strings.Builder
 	for _, id := range []string{"a caller", "a caller with an ID that takes more than a slot"} {
-		for _, s := range []weir.Strategy{
-			l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0), l.Counter(), l.List(), l.SlidingLog(),
-			tiers,
-			l.LeakyBucket(0),
+		for _, of := range []struct {
+			name string
+			weir.Strategy
+		}{
+			{"FixedWindow", l.FixedWindow()}, {"SlidingWindow", l.SlidingWindow()},
+			{"TokenBucket", l.TokenBucket(0)}, {"Counter", l.Counter()}, {"List", l.List()},
+			{"SlidingLog", l.SlidingLog()}, {"Tiers", tiers}, {"LeakyBucket", l.LeakyBucket(0)},
 		} {
 			for _, ms := range []int64{then, then + 4000, then + 20_000} {
 				setMs(clock, ms)
 				r := &weir.Request{Key: id, Limit: 9, Duration: time.Minute, Cost: 4}
-				res := weir.MustPeek(t, s, r)
-				name := strings.TrimPrefix(strings.TrimPrefix(fmt.Sprintf("%T", s), "*weir."), "Period")
-				fmt.Fprintln(&got, name, fmt.Sprint(ms)+":", res.State, res.TotalRequests,
+				res := weir.MustPeek(t, of.Strategy, r)
+				fmt.Fprintln(&got, of.name, fmt.Sprint(ms)+":", res.State, res.TotalRequests,
 					res.ExpiresAt.UnixMilli())
 			}
 		}

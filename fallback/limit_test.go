@@ -63,8 +63,8 @@ func TestLimitOfAFallback(t *testing.T) {
 	assert.Equal(t, "fixed window, 2 in 1h", m.String())
 	assert.Panics(t, func() { f.Limit(2, time.Nanosecond) })
 
-	of := newFallback(t, local(t).(*weir.FixedWindow).Limit(3, time.Hour),
-		local(t).(*weir.FixedWindow).Limit(2, time.Hour), fallback.Config{})
+	of := newFallback(t, local(t).(*weir.WindowCounter).Limit(3, time.Hour),
+		local(t).(*weir.WindowCounter).Limit(2, time.Hour), fallback.Config{})
 	for _, s := range []weir.Strategy{of, near.NewDenials(of, near.DenialsConfig{})} {
 		_, err := weir.NewLimit(s, 10, time.Minute)
 		assert.EqualError(t, err, "weir: bad limit: fixed window has its numbers already")

@@ -220,7 +220,7 @@ func TestAdmissionAllocations(t *testing.T) {
 			i++
 		})
 		most := 3.0
-		if _, ok := s.(*weir.SlidingWindow); ok {
+		if weir.CounterOf(s).About().Name == "sliding window" {
 			most = 4
 		}
 		assert.LessOrEqual(t, perRequest, most, "%T", s)

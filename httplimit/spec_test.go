@@ -660,20 +660,20 @@ func TestARefundThatFailsIsLogged(t *testing.T) {
 // The middleware calls the Run of a type that embeds a strategy of weir and overrides Run.
 func TestOverriddenRunIsCalled(t *testing.T) {
 	limiter := newLimiter(t, at(noon))
-	counting := &countingRun{FixedWindow: limiter.FixedWindow()}
+	counting := &countingRun{WindowCounter: limiter.FixedWindow()}
 	_, ran := serve(counting, hundred(), from("203.0.113.7:5000"))
 	assert.Equal(t, 1, ran)
 	assert.Equal(t, 1, counting.runs)
 }
 
 type countingRun struct {
-	*weir.FixedWindow
+	*weir.WindowCounter
 	runs int
 }
 
 func (s *countingRun) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	s.runs++
-	return s.FixedWindow.Run(ctx, r)
+	return s.WindowCounter.Run(ctx, r)
 }
 
 func TestAPanicInTheHandlerPassesThroughAndCounts(t *testing.T) {

@@ -439,13 +439,13 @@ func TestTierOfAnAttempt(t *testing.T) {
 
 // running embeds a Counter, and has a Run of its own.
 type running struct {
-	*weir.FixedWindow
+	*weir.WindowCounter
 	runs *int
 }
 
 func (s running) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	*s.runs++
-	return s.FixedWindow.Run(ctx, r)
+	return s.WindowCounter.Run(ctx, r)
 }
 
 func TestAWrapperIsRun(t *testing.T) {

@@ -192,7 +192,7 @@ func TestDecideRunsTheOuterRun(t *testing.T) {
 	}
 }
 
-type outer struct{ *weir.FixedWindow }
+type outer struct{ *weir.WindowCounter }
 
 func (outer) Run(context.Context, *weir.Request) (*weir.Result, error) {
 	return new(weir.Result), nil
@@ -451,10 +451,10 @@ func TestAllIsGivenBack(t *testing.T) {
 }
 
 // storing is a Strategy whose store cannot be compared, and whose ops do not go together.
-type storing struct{ *weir.FixedWindow }
+type storing struct{ *weir.WindowCounter }
 
 func (s storing) About() *weir.About {
-	a := *s.FixedWindow.About()
+	a := *s.WindowCounter.About()
 	a.Of, a.Limiter, a.Store, a.Verbs = s, nil, []int{1}, weir.VerbsOf(weir.OpTake, weir.OpReturn)
 	return &a
 }
@@ -463,7 +463,7 @@ func (s storing) Do(ctx context.Context, ops []*weir.Op) {
 	if len(ops) > 1 {
 		panic("called for two")
 	}
-	s.FixedWindow.Do(ctx, ops)
+	s.WindowCounter.Do(ctx, ops)
 }
 
 func TestStoresThatCannotBeComparedDecideAlone(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -35,13 +34,17 @@ func TestTheDocumentationSaysWhatAStrategyCanDo(t *testing.T) {
 	}
 
 	can := map[string][]string{}
-	for _, s := range []weir.Counter{
-		limiter.FixedWindow(), limiter.Calendar(weir.Month, time.UTC), limiter.SlidingWindow(),
-		limiter.SlidingLog(), limiter.TokenBucket(0), limiter.LeakyBucket(0), tiers, limiter.Counter(),
-		limiter.List(), limiter.InFlight(),
+	for _, s := range []struct { // in the order of a row
+		name string
+		weir.Counter
+	}{
+		{"FixedWindow", limiter.FixedWindow()}, {"Calendar", limiter.Calendar(weir.Month, time.UTC)},
+		{"SlidingWindow", limiter.SlidingWindow()}, {"SlidingLog", limiter.SlidingLog()},
+		{"TokenBucket", limiter.TokenBucket(0)}, {"LeakyBucket", limiter.LeakyBucket(0)},
+		{"Tiers", tiers}, {"Counter", limiter.Counter()}, {"List", limiter.List()},
+		{"InFlight", limiter.InFlight()},
 	} {
-		name, verbs := reflect.TypeOf(s).Elem().Name(), s.About().Verbs
-		name = strings.TrimPrefix(name, "Period")
+		name, verbs := s.name, s.About().Verbs
 		for _, v := range []weir.Verb{weir.OpTake, weir.OpPeek, weir.OpReturn, weir.OpCharge, weir.OpReset,
 			weir.OpResetPrefix, weir.OpCatchUp} {
 			assert.True(t, verbs.Has(v), "%s, %v", name, v)

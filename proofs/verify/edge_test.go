@@ -55,7 +55,7 @@ func overlapping(t *testing.T, round int, s weir.Strategy, clock *movingClock,
 
 // forgetful is a sliding window that loses refunds once the next window has begun.
 type forgetful struct {
-	*weir.SlidingWindow
+	*weir.WindowCounter
 	about *weir.About
 	now   func() time.Time
 }
@@ -65,7 +65,7 @@ func (s *forgetful) About() *weir.About { return s.about }
 func (s *forgetful) Do(ctx context.Context, ops []*weir.Op) {
 	for _, op := range ops {
 		if op.Verb != weir.OpReturn || s.now().Add(op.Duration).Before(op.Result.ExpiresAt) {
-			_ = weir.Do(ctx, s.SlidingWindow, op)
+			_ = weir.Do(ctx, s.WindowCounter, op)
 		}
 	}
 }
@@ -73,7 +73,7 @@ func (s *forgetful) Do(ctx context.Context, ops []*weir.Op) {
 // lostRefunds returns the number of rounds in which a refund at a window's edge is missing from the
 // count.
 func lostRefunds(t *testing.T, rounds int,
-	wrap func(*weir.SlidingWindow, func() time.Time) weir.Strategy) (lost int) {
+	wrap func(*weir.WindowCounter, func() time.Time) weir.Strategy) (lost int) {
 	for round := range rounds {
 		var clock movingClock
 		l, err := weir.New(weir.Config{Now: clock.now, SweepEvery: still})
@@ -96,14 +96,14 @@ func lostRefunds(t *testing.T, rounds int,
 
 func TestRefundsAtAWindowsEdgeAreNotLost(t *testing.T) {
 	lost := lostRefunds(t, slow.N(500, 10_000, 100_000),
-		func(s *weir.SlidingWindow, _ func() time.Time) weir.Strategy { return s })
+		func(s *weir.WindowCounter, _ func() time.Time) weir.Strategy { return s })
 	require.Zero(t, lost)
 }
 
 func TestRefundsControlForgetfulIsRejected(t *testing.T) {
 	lost := lostRefunds(t, 1000,
-		func(s *weir.SlidingWindow, now func() time.Time) weir.Strategy {
-			f := &forgetful{SlidingWindow: s, now: now}
+		func(s *weir.WindowCounter, now func() time.Time) weir.Strategy {
+			f := &forgetful{WindowCounter: s, now: now}
 			f.about = s.About().By(f)
 			return f
 		})
