@@ -65,9 +65,6 @@ func (a *asks) findKey(r *http.Request) (err error) {
 // checkListed returns a listedError if the caller is on the deny list. It fails as
 // middleware.listed does.
 func (a *asks) checkListed(r *http.Request) error {
-	if a.m.cfg.DenyList == nil || a.m.cfg.DenyList.Len() == 0 {
-		return nil
-	}
 	e, listed, err := a.m.listed(a.key, r)
 	if listed {
 		return a.listedBy(e)

@@ -53,7 +53,10 @@ func (c *call) decide(r *http.Request) {
 	preflight := !m.cfg.CountPreflights && r.Method == http.MethodOptions &&
 		len(r.Header["Origin"]) > 0 && len(r.Header["Access-Control-Request-Method"]) > 0
 	err := c.findKey(r)
-	if err == nil || preflight || m.keyless {
+	if preflight || m.keyless {
+		err = nil
+	}
+	if err == nil && m.cfg.DenyList != nil && m.cfg.DenyList.Len() > 0 {
 		err = c.checkListed(r)
 	}
 	if err != nil {
