@@ -16,9 +16,9 @@
 //	weir proxy --upstream http://127.0.0.1:9000 --limit 3000/1m --trust 127.0.0.1 --access-log off
 //
 // Callers have their addresses by X-Forwarded-For, so the proxy must trust 127.0.0.1. The requests
-// are the same ones for one --seed. On a small machine --scale 0.25 sends a quarter of all requests,
-// which take the upstream four times as long. TestAnOperatorWithOnlyThePage of cmd/weir plays the
-// attack, and the operator, too.
+// are the same ones for one --seed. On a small machine --scale 0.25 sends a quarter of them, which
+// take the upstream four times as long. TestAnOperatorWithOnlyThePage of cmd/weir plays the attack,
+// and the operator, too.
 package main
 
 import (
@@ -38,8 +38,9 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "attack:", err)
 		os.Exit(1)
 	}

@@ -14,7 +14,8 @@ func axeCore(t Tab) string {
 	dir, err := os.Getwd()
 	require.NoError(t, err)
 	for {
-		found, _ := filepath.Glob(filepath.Join(dir, ".tools", "axe-core-*.min.js")) // the pattern is fine
+		// The pattern is fine.
+		found, _ := filepath.Glob(filepath.Join(dir, ".tools", "axe-core-*.min.js"))
 		if len(found) > 0 {
 			text, err := os.ReadFile(found[len(found)-1])
 			require.NoError(t, err)
@@ -32,10 +33,12 @@ func axeCore(t Tab) string {
 func Axe(t Tab) []string {
 	t.Helper()
 	Eval[bool](t, axeCore(t)+";\ntrue")
-	found, err := chromedp.Run(t.Context, chromedp.Evaluate[[]string](`axe.run(document).then((r) =>
-		[...r.violations, ...r.incomplete.filter((rule) => rule.id !== "color-contrast")].flatMap((rule) => rule.nodes.map((node) =>
+	found, err := chromedp.Run(t.Context, chromedp.Evaluate[[]string](`axe.run(document).then((r) => {
+		const unsure = r.incomplete.filter((rule) => rule.id !== "color-contrast");
+		return [...r.violations, ...unsure].flatMap((rule) => rule.nodes.map((node) =>
 			rule.id + ": " + node.target.join(" ") + ": " +
-			[...node.any, ...node.all, ...node.none].map((check) => check.message).join("; "))))`,
+			[...node.any, ...node.all, ...node.none].map((check) => check.message).join("; ")));
+	})`,
 		chromedp.EvalAwaitPromise))
 	require.NoError(t, err)
 	return found

@@ -18,7 +18,8 @@ type Keyboard struct {
 func (k *Keyboard) Focused() string {
 	return Eval[string](k.Tab, `(() => {
 		const at = document.activeElement;
-		return at === document.body ? "" : at.id || (at.closest("[id]")?.id ?? "") + ": " + (at.ariaLabel || at.textContent);
+		if (at === document.body) return "";
+		return at.id || (at.closest("[id]")?.id ?? "") + ": " + (at.ariaLabel || at.textContent);
 	})()`)
 }
 

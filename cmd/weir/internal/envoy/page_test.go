@@ -43,6 +43,7 @@ func TestThePageInARealBrowser(t *testing.T) {
 	for _, width := range []int64{1200, 390} {
 		for _, scheme := range []string{"light", "dark"} {
 			page.Appear(width, scheme)
+			assert.Equal(t, width, browsertest.Eval[int64](page, `document.documentElement.scrollWidth`))
 			assert.Empty(t, browsertest.Axe(page), "%d, %s", width, scheme)
 		}
 	}

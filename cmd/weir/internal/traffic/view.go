@@ -53,8 +53,8 @@ type Group struct {
 // prefix must hold to be the group's.
 const leastGrouped, mostly = 4, .9
 
-// Groups returns the groups of the view, the largest stakes first. Addresses are near in a /24, or a
-// /48 of IPv6, and a group has the longest prefix that holds nine tenths of those callers.
+// Groups returns the groups of the view, the largest stakes first. Addresses are near in a /24, or
+// a /48 of IPv6, and a group has the longest prefix that holds nine tenths of those callers.
 func (v *View) Groups() []Group {
 	near := make(map[netip.Prefix][]*Caller)
 	for i := range v.Callers {
