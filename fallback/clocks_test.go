@@ -100,3 +100,23 @@ func TestWindowsOfCallersWithoutAnAnswer(t *testing.T) {
 
 // onlyRun hides what else a primary can do.
 type onlyRun struct{ weir.Strategy }
+
+// A denial for want of room in primary's window counts what local has admitted, and not the request.
+func TestADenialByPrimarysWindowCountsNoMoreThanTheLimit(t *testing.T) {
+	here := weirtest.NewClock(time.Date(2026, 1, 2, 0, 0, 30, 0, time.UTC))
+	const by = 20 * time.Second
+	there := limiterOn(t, func() time.Time { return here.Now().Add(by) })
+	s := newServer(func() weir.Strategy { return ahead(there.FixedWindow(), by) })
+	f := newFallback(t, s, limiterOn(t, here.Now).FixedWindow(),
+		with(fallback.Config{Now: here.Now, Timeout: time.Minute}))
+	ask(t, f, weir.Request{Key: "b", Limit: 1, Duration: time.Hour})
+	s.fails(errDown)
+	here.Advance(15 * time.Second) // 5 s into a window of primary
+	res, _ := ask(t, f, hundred)
+	require.True(t, res.Allowed())
+	here.Advance(20 * time.Second) // 5 s into one of local
+	require.EqualValues(t, 99, most(t, f, hundred))
+	res, _ = ask(t, f, hundred)
+	assert.False(t, res.Allowed(), "though local has room for one")
+	assert.EqualValues(t, 100, res.TotalRequests)
+}
