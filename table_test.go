@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,7 +15,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -27,7 +25,6 @@ import (
 	"github.com/weirgo/weir/internal/core/ids"
 	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/core/windows"
-	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
 // checkTable checks the invariants of a table that is not in use, and returns the number of its
@@ -76,56 +73,6 @@ func TestKnownIDAllocatesNothing(t *testing.T) {
 		}
 		assert.Zero(t, testing.AllocsPerRun(100, f), name)
 	}
-}
-
-func TestShardsFillEvenly(t *testing.T) {
-	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
-	const each = 100
-	n := each * len(l.buckets.Shards())
-	for i := range n {
-		MustCheck(t, l, strconv.Itoa(i), 1000, 1)
-	}
-	for i := range l.buckets.Shards() {
-		n, err := l.buckets.Shards()[i].Check()
-		require.NoError(t, err)
-		assert.InDelta(t, each, n, 6*math.Sqrt(each))
-	}
-}
-
-// A window must not begin at a reading of the clock from before the latest removal. A later reading
-// is used, even if the clock has stepped back.
-func TestInsertionNeedsAReadingSinceTheLatestRemoval(t *testing.T) {
-	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
-	tab := l.buckets
-	p := slots.PeriodOf(engine.FixedKind, 10, 0)
-	k := tab.Pack("id")
-	sh := &tab.Shards()[tab.ShardNumber(k.Hash)]
-	lock := func(at *slots.Reading) error {
-		c, err := tab.Lock(k, "id", &p, at, true)
-		if err == nil {
-			require.Nil(t, c.Slot)
-			c.Insert(slots.Content{})
-			c.NoteEnd(0)
-			c.Remove()
-		}
-		return err
-	}
-	horizon := &sh.Horizon
-	at := slots.NewReading(5)
-	require.NoError(t, lock(&at), "nothing was removed")
-	*horizon = 5
-	require.NoError(t, lock(&at), "read at that instant")
-	*horizon = 10
-	require.ErrorIs(t, lock(&at), slots.ErrEarlier)
-	require.EqualValues(t, 10, at.Horizon)
-	*horizon = 20
-	at.Now = 12
-	require.ErrorIs(t, lock(&at), slots.ErrEarlier, "removed since the clock was read again")
-	at.Now = 15
-	require.NoError(t, lock(&at), "the clock went back")
-	require.Zero(t, checkTable(t, tab), "no slot remains in use")
-	_, err := tab.Lock(k, "id", &p, new(slots.Reading), false)
-	require.ErrorIs(t, err, slots.ErrEarlier, "a lookup at a reading before the removal")
 }
 
 // A hit on a slot whose bucket was removed is not counted, neither as a hit nor as a denial of the
@@ -405,72 +352,6 @@ func exactWith(t *testing.T, mask uint64) {
 	}
 }
 
-// That a key has no bucket raises the horizon, so that no bucket is made at an earlier reading.
-func TestAbsenceRaisesTheHorizon(t *testing.T) {
-	l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour})
-	for name, s := range map[string]*slotStrategy{
-		"fixed": &l.FixedWindow().slotStrategy, "tokens": &l.TokenBucket(0).slotStrategy,
-	} {
-		clock.setMs(1500)
-		c, err := s.in.Lock(name, 1000, noInstant, false)
-		require.NoError(t, err)
-		require.Nil(t, c.Slot)
-		c.Unlock()
-		key := s.in.Period(1000)
-		if s.in.Kind == engine.FixedKind {
-			key = l.windows.Running(1500*msec, 1000).Fixed
-		}
-		at := slots.NewReading(1200 * msec)
-		_, err = s.in.Table.Lock(s.in.Table.Pack(name), name, &key, &at, true)
-		assert.ErrorIs(t, err, slots.ErrEarlier, name)
-	}
-}
-
-// A bucket whose slot has used its generations goes on in another slot, with all that it counts and
-// the same identity, also with a long ID.
-func TestBucketsOutliveTheirSlots(t *testing.T) {
-	for _, id := range []string{"id", "an identifier of 58 bytes, which takes a slot for its tail."} {
-		l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour, MaxBuckets: 10})
-		s := l.Counter()
-		r := &Request{Key: id, Limit: 2, Duration: time.Millisecond}
-		MustRun(t, s, r)
-		bucket := func() (*slots.Slot, slots.Identity) {
-			c, err := s.in.Lock(r.Key, r.Duration.Milliseconds(), noInstant, false)
-			require.NoError(t, err)
-			defer c.Unlock()
-			return c.Slot, c.Identity()
-		}
-		first, identity := bucket()
-		moved := 0
-		for ms := int64(1); moved < slow.N(1, 2, 2); ms++ {
-			if ms >= 1<<18 {
-				t.Fatal("the bucket still has its slot")
-			}
-			clock.setMs(ms)
-			for want := range 3 {
-				res, err := s.Run(t.Context(), r)
-				if err != nil || res.Allowed() != (want < 2) || res.TotalRequests != uint64(min(want+1, 2)) {
-					t.Fatalf("hit %d in period %d: %+v, %v", want+1, ms, res, err)
-				}
-			}
-			if ms%1000 > 0 && ms < 65_000 {
-				continue
-			}
-			now, is := bucket()
-			require.Equal(t, identity, is)
-			if now != first {
-				first = now
-				moved++
-			}
-		}
-		assert.Equal(t, 1, l.Stats().Buckets)
-		checkTable(t, l.callers)
-		clock.ns.Add(int64(time.Hour))
-		assert.Equal(t, 1, l.Sweep())
-		assert.Zero(t, checkTable(t, l.callers))
-	}
-}
-
 // A run goes on from what a look saw, and decides as if it had looked by itself, whatever came
 // between.
 func TestRunAfterALook(t *testing.T) {
@@ -717,32 +598,6 @@ func TestTakenApart(t *testing.T) {
 		l.TokenBucket(0).Limit(1, time.Hour), l.FixedWindow().Limit(1, time.Minute))
 	ops[0].Counter.Do(t.Context(), ops)
 	require.ErrorIs(t, ops[0].Err, errors.ErrUnsupported)
-}
-
-// Entries copy the strings of requests: six bytes of a header must not keep the whole header in
-// memory.
-func TestStatesCopyTheirStrings(t *testing.T) {
-	l := Hourly(t)
-	header := strings.Repeat("x", 8<<10)
-	for name, s := range LockedStrategies(t, l) {
-		for _, n := range []int{1, 32, 33, 500} {
-			_, err := s.Run(t.Context(), &Request{Key: header[:n], Limit: 1, Duration: time.Second})
-			require.NoError(t, err, "%s, %d bytes", name, n)
-		}
-	}
-	keys := slices.Collect(l.stores.Logs.Table.Keys)
-	keys = slices.AppendSeq(slices.AppendSeq(keys, l.stores.Queues.Table.Keys), l.stores.Tiers.Table.Keys)
-	require.Len(t, keys, 12)
-	for _, k := range keys {
-		assert.NotSame(t, unsafe.StringData(header), unsafe.StringData(k.ID), "%d bytes", len(k.ID))
-	}
-	r := &Request{Key: "m", Limit: 1, Duration: time.Second, Meta: header[:6]}
-	MustRun(t, l.SlidingLog(), r)
-	entries, err := ops.Hits(t.Context(), l.SlidingLog(), r)
-	require.NoError(t, err)
-	meta := entries[0].Meta
-	assert.Equal(t, "xxxxxx", meta)
-	assert.NotSame(t, unsafe.StringData(header), unsafe.StringData(meta))
 }
 
 // Expired logs of one strategy make room for those of another.
