@@ -101,7 +101,8 @@ func TestWindowsOfCallersWithoutAnAnswer(t *testing.T) {
 // onlyRun hides what else a primary can do.
 type onlyRun struct{ weir.Strategy }
 
-// A denial for want of room in primary's window counts what local has admitted, and not the request.
+// A denial for want of room in primary's window counts what local has admitted, and not the
+// request.
 func TestADenialByPrimarysWindowCountsNoMoreThanTheLimit(t *testing.T) {
 	here := weirtest.NewClock(time.Date(2026, 1, 2, 0, 0, 30, 0, time.UTC))
 	const by = 20 * time.Second
