@@ -48,7 +48,7 @@ const layoutScript = `(() => {
 })()`
 
 // TestPageFitsTheScreen checks that the page is readable on a large screen and on a telephone:
-// nothing is off screen, and no label is too small or hidden.
+// nothing is off screen, no label is too small or hidden, and axe-core finds nothing.
 func TestPageFitsTheScreen(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "report.html")
 	page := browsertest.Open(t)
@@ -62,6 +62,13 @@ func TestPageFitsTheScreen(t *testing.T) {
 		assert.Empty(t, got.SmallTexts, "%d", width)
 		assert.Empty(t, got.Overlaps, "%d", width)
 		assert.Greater(t, got.Labels, []int{30, 10}[i%2])
+		if width != 1200 && width != 400 {
+			continue
+		}
+		for _, scheme := range []string{"light", "dark"} {
+			page.Appear(width, scheme)
+			assert.Empty(t, browsertest.Axe(page), "%d, %s", width, scheme)
+		}
 	}
 }
 

@@ -402,7 +402,8 @@ function show(s) {
   document.title = s.program;
   text("program", s.program);
   for (const id of ["list-card", "in-flight-card", "buckets-card"]) $(id).hidden = !proxies;
-  for (const id of ["latency-card", "errors-card"]) $(id).hidden = !s.upstream;
+  for (const id of ["latency-card", "errors-card", "lost"]) $(id).hidden = !s.upstream;
+  $("sums").classList.toggle("alone", !s.upstream);
   $("limits-card").hidden = !proxies || !!s.rules;
   $("why-what").placeholder = proxies && $("why-by").value === "key" ? "why is it denied? address or key" : "KEY=VALUE,…";
   const local = (s.deciding || []).some((d) => d.source !== "redis"), ill = illness(s.service);
