@@ -9,7 +9,7 @@ import (
 )
 
 // writeHabits writes the figures of the whole repository.
-func writeHabits(w io.Writer, packages map[string]*homes, e *effects) {
+func writeHabits(w io.Writer, packages map[string]*homes, e *effects, wide map[string]int) {
 	methods, away := 0, 0
 	for _, p := range packages {
 		methods += p.methods
@@ -24,6 +24,10 @@ func writeHabits(w io.Writer, packages map[string]*homes, e *effects) {
 	fmt.Fprintf(w, "\nassignments in initializers\t%d\nnot in the condition\t%d\ncalls in initializers\t%d\n",
 		len(e.assigned), len(e.unseen), len(e.called))
 	fmt.Fprintf(w, "of %d lines\t%.1f per 10,000\n", e.lines, e.perMyriad())
+	fmt.Fprintf(w, "\ntypes that reach more than %d names by embedding\t%d\n", mostNames, len(wide))
+	for _, of := range slices.Sorted(maps.Keys(wide)) {
+		fmt.Fprintf(w, "%s\t%d\n", of, wide[of])
+	}
 }
 
 // listHabits prints each method and each effect that is counted.

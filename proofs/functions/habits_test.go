@@ -23,6 +23,12 @@ var mostAway = map[string]int{
 	"internal/core/slots":         3,  // Check is for tests
 }
 
+// mostReached are the most names that each type may reach by embedding; of all others none may reach
+// more than mostNames.
+var mostReached = map[string]int{
+	"limits/Attempt": 79, // an Op, which it is asked as
+}
+
 // The most effects in initializers, in the whole repository: those whose condition does not mention
 // what was assigned, and all of them in 10,000 lines.
 const (
@@ -38,6 +44,16 @@ func TestMethodsStandInTheFileOfTheirType(t *testing.T) {
 	}
 	for dir := range mostAway {
 		assert.Contains(t, packages, dir, "a package that is gone")
+	}
+}
+
+func TestTypesReachFewNames(t *testing.T) {
+	wide := widest(reachesOf(ofTree(t)), mostNames)
+	for of, n := range wide {
+		assert.LessOrEqual(t, n, mostReached[of], of)
+	}
+	for of := range mostReached {
+		assert.Contains(t, wide, of, "it reaches no more than mostNames: take it off the list")
 	}
 }
 
@@ -79,6 +95,17 @@ func TestHomesAreTheFilesOfTypes(t *testing.T) {
 		"p": {3, []string{"p/b.go: (a).away, of a.go", "p/b.go: (pair).away, of a.go"}},
 		"q": {1, nil},
 	}, packages)
+}
+
+func TestReachIsOfWhatIsEmbedded(t *testing.T) {
+	types := reachesOf(parsed(t, map[string]string{
+		"p/a.go": "package p\n\nimport (\n\t\"io\"\n\n\tother \"github.com/weirgo/weir/q\"\n)\n\n" +
+			"type a struct {\n\t*b\n\tother.C[int]\n\tio.Reader\n\tx, y int\n}\n\n" +
+			"type b struct{ x, z int }\n\nfunc (*a) f() {}\n\nfunc (b) g() {}\n\ntype set interface{ ~int | b }\n",
+		"q/c.go": "package q\n\ntype C[T any] struct{ of T }\n\nfunc (c *C[T]) H() { type C struct{ none int } }\n",
+	}))
+	assert.Equal(t, map[string]int{"p/a": 10}, widest(types, 0), "b C Reader x y f z g of H")
+	assert.Empty(t, widest(types, 10))
 }
 
 func TestEffectsAreOfInitializersAlone(t *testing.T) {

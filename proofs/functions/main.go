@@ -1,7 +1,8 @@
 // Command functions counts the functions of weir that one decision passes, those of Save, Load and
 // a sweep, the lines of code of the core, and the arrows between the files of the root package that
 // run back. In the whole repository it counts the methods that stand in another file than their
-// type, and the effects in initializers of if and switch statements.
+// type, the effects in initializers of if and switch statements, and the types that reach many names
+// by embedding.
 //
 //	go run ./proofs/functions [-v]
 //
@@ -82,7 +83,7 @@ func report(verbose bool) error {
 		return err
 	}
 	packages, hidden := homesOf(files), effectsOf(files)
-	writeHabits(w, packages, hidden)
+	writeHabits(w, packages, hidden, widest(reachesOf(files), mostNames))
 	w.Flush()
 	if verbose {
 		list(passed)
