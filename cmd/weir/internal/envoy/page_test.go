@@ -31,9 +31,12 @@ func TestThePageInARealBrowser(t *testing.T) {
 	page.Sees(`document.getElementById("totals").textContent === "1 admitted and 2 denied since the start"`)
 	page.Sees(`document.querySelectorAll("#chart rect.d").length === 1`)
 	page.Sees(`document.querySelector("#rules tbody tr").textContent.startsWith("d: one1 per yearfixed window23")`)
-	for _, id := range []string{"list-card", "limits-card", "in-flight-card", "buckets-card", "try-card", "why-by"} {
+	for _, id := range []string{"list-card", "limits-card", "in-flight-card", "buckets-card", "try-card", "why-by",
+		"latency-card", "errors-card", "lost", "slow"} {
 		page.Sees(`document.getElementById("` + id + `").checkVisibility() === false`)
 	}
+	assert.Equal(t, []string{"Worst", "Rules"}, browsertest.Eval[[]string](page,
+		`[...document.querySelectorAll("nav a")].filter((a) => a.checkVisibility()).map((a) => a.textContent)`))
 	page.Sees(`document.querySelector("#worst tbody td").textContent === "d: one=x"`)
 	page.Do(chromedp.Click("#worst tbody button"))
 	page.Sees(`/^is denied by one, and passes in .*; denials since the start: 2\.$/.test(document.getElementById("because-said").textContent)`)

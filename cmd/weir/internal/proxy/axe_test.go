@@ -43,6 +43,7 @@ func TestAxeFindsNothingOnThePage(t *testing.T) {
 		reach func()
 	}{
 		{"as it is", func() {
+			page.Sees(`document.getElementById("state").textContent === "the upstream is failing"`)
 			page.Sees(`document.querySelector("#busiest tbody tr") && document.querySelector("#near tbody tr") && document.querySelector("#worst tbody tr")`)
 		}},
 		{"with an explanation", func() {

@@ -129,6 +129,23 @@ func TestUndoRestoresAnEntryThatIsNotShown(t *testing.T) {
 	assert.Eventually(t, func() bool { return until().IsZero() }, 20*time.Second, 10*time.Millisecond)
 }
 
+// The offer to undo lapses, but not while somebody is about to take it.
+func TestTheOfferToUndoStaysWhileItHasTheFocus(t *testing.T) {
+	s := serve(t, config(t, "100/1d"))
+	page := browsertest.Open(t)
+	page.Do(chromedp.Navigate(s.back.URL + "/-/"))
+	browsertest.Eval[bool](page, `window.later = setTimeout, window.setTimeout = (f, ms) =>
+		ms === UNDO_MS ? (window.lapse = f, 0) : later(f, ms), true`)
+	page.Do(chromedp.SetValue("#deny-what", "key-1"), chromedp.Click("#deny button"))
+	shown := func(then string) bool {
+		return browsertest.Eval[bool](page, then+`, lapse(), !document.getElementById("undo").hidden`)
+	}
+	page.Sees(`!document.getElementById("undo").hidden`)
+	assert.True(t, shown(`document.getElementById("undo-do").focus()`))
+	assert.False(t, shown(`document.getElementById("deny-what").focus()`))
+	assert.Equal(t, 1, s.denied.Len())
+}
+
 // TestTheDenyBoxAsksBeforeItStopsMany types entries that stop everybody, and some that stop nobody
 // since they are no addresses.
 func TestTheDenyBoxAsksBeforeItStopsMany(t *testing.T) {

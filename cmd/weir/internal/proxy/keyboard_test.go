@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -75,6 +76,22 @@ func TestThePageByKeyboard(t *testing.T) {
 	page.Press(kb.Enter)
 	page.Sees(`document.querySelectorAll("#list tbody tr").length === 0`)
 	assert.Zero(t, s.denied.Len())
+
+	// The shortest way: a link to the part, and Control+Z where the focus is.
+	page.Press(kb.Escape)
+	browsertest.Eval[bool](page.Tab, `document.getElementById("why-what").focus(), true`)
+	page.To(": Worst")
+	page.Press(kb.Enter)
+	page.Press(kb.Tab)
+	assert.True(t, browsertest.Eval[bool](page.Tab, `document.activeElement.closest("#worst-card") !== null`), page.Focused())
+	page.To("worst: deny")
+	page.Press(kb.Enter)
+	page.To("ask-yes")
+	page.Press(kb.Enter)
+	page.Sees(`!document.getElementById("undo").hidden && document.querySelector("#list tbody tr:not(.gone)")`)
+	page.Do(chromedp.KeyEvent("z", chromedp.KeyModifiers(chromedp.ModifierCtrl)))
+	require.Eventually(t, func() bool { return s.denied.Len() == 0 }, 20*time.Second, time.Millisecond)
+	assert.Contains(t, page.Focused(), "worst: ", "the focus stays")
 
 	page.To("deny-what")
 	page.Press("0.0.0.0/0" + kb.Enter)
