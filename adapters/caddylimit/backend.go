@@ -34,8 +34,8 @@ type backendKey struct {
 	redis      Redis // zero: none; its URL has no placeholders
 }
 
-// newBackendKey returns the key of h with the placeholders of the URL replaced, so that a reload with
-// another password makes another backend. Its errors do not contain the URL, which may have a
+// newBackendKey returns the key of h with the placeholders of the URL replaced, so that a reload
+// with another password makes another backend. Its errors do not contain the URL, which may have a
 // password.
 func newBackendKey(h *Handler) (backendKey, error) {
 	key := backendKey{strategy: cmp.Or(h.Strategy, strategies[0]), burst: h.Burst,

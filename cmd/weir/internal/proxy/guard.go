@@ -14,8 +14,8 @@ import (
 // guard makes the handlers that hold requests to the limits of a Proxy.
 type guard struct{ p *Proxy }
 
-// handler returns next behind the rules, or behind the limits: those of the request's route or, if it
-// has none of its own, the general ones. A request with several targets is held to the limits of
+// handler returns next behind the rules, or behind the limits: those of the request's route or, if
+// it has none of its own, the general ones. A request with several targets is held to the limits of
 // each. The deny list comes before the path is read.
 func (g guard) handler(next http.Handler) (http.Handler, error) {
 	p, paths := g.p, pathsOf(g.p)
@@ -117,7 +117,8 @@ func (g guard) middleware(policies []httplimit.Policy, next http.Handler) (http.
 	p := g.p
 	cfg := p.cfg.Guard
 	cfg.CostFunc = g.costs()
-	cfg.DenyList, cfg.Stats, cfg.OnDecision, cfg.Logger = p.denied.DenyList, &p.tally.stats, journal{p}.onDecision, p.cfg.Log
+	cfg.DenyList, cfg.Stats = p.denied.DenyList, &p.tally.stats
+	cfg.OnDecision, cfg.Logger = journal{p}.onDecision, p.cfg.Log
 	if cfg.Penalty != (httplimit.Penalty{}) {
 		cfg.Penalty.Strategy = p.limiter.FixedWindow()
 	}

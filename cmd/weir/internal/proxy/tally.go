@@ -14,8 +14,8 @@ type tally struct {
 	others [16]atomic.Uint64 // of other decisions
 }
 
-// count returns the number of requests of a kind, including refusals by the bound on
-// requests in flight of all clients. It never falls, also when the configuration changes.
+// count returns the number of requests of a kind, including refusals by the bound on requests in
+// flight of all clients. It never falls, also when the configuration changes.
 func (t *tally) count(k httplimit.Kind) uint64 {
 	n := t.stats.Count(k) + t.others[k].Load()
 	if k == httplimit.Busy {

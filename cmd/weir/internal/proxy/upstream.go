@@ -101,8 +101,8 @@ func (u *upstream) badGateway(w http.ResponseWriter, r *http.Request, err error)
 	http.Error(w, http.StatusText(status), status)
 }
 
-// transportOf returns the transport of a Proxy: that of the configuration before, if what it depends
-// on is as it was. nil: there is no upstream.
+// transportOf returns the transport of a Proxy: that of the configuration before, if what it
+// depends on is as it was. nil: there is no upstream.
 func transportOf(p *Proxy) *timed {
 	if p.cfg.Upstream == nil {
 		return nil
@@ -116,9 +116,9 @@ func transportOf(p *Proxy) *timed {
 	return newTimed(newTransport(&p.cfg), p.process)
 }
 
-// newTransport returns a transport for requests to the upstream. It keeps enough idle connections for
-// all concurrent requests: a new connection for each would be most of the cost of a request, and
-// use up the ports.
+// newTransport returns a transport for requests to the upstream. It keeps enough idle connections
+// for all concurrent requests: a new connection for each would be most of the cost of a request,
+// and use up the ports.
 func newTransport(cfg *Config) *http.Transport {
 	next := &http.Transport{
 		DialContext: (&net.Dialer{Timeout: 5 * time.Second,
