@@ -15,6 +15,7 @@
 //   - Chunk: 128 slots, the unit of memory. It never moves.
 //   - Index: finds a slot by its key: open addressing, words of 32 bits.
 //   - Shard: the chunks and the index for a part of the keys, with one mutex.
+//   - Table: the shards, found by the hash of an ID.
 //   - Horizon: the latest reading of the clock at which an expired bucket of a shard was removed,
 //     or a key was reported absent. No bucket is made for an earlier one.
 //
