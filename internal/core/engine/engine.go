@@ -1,7 +1,7 @@
-// Package engine decides on what is kept of callers. It speaks keys, params, verdicts and instants,
-// and knows no request, result, limit or limiter. Its verbs are those of a [Store], of which there
-// are two: [Slots], for states of a fixed size, and [States], for the others. A strategy is a store
-// with an algorithm, and the keys that its buckets have.
+// Package engine decides on the buckets of callers. It speaks keys, params, verdicts and instants,
+// and knows no request, result, limit or limiter. The verbs are the methods of a [Store]. There are
+// two stores: [Slots], for states of a fixed size, and [States], for the others. A strategy is a
+// store with an algorithm, and the keys of its buckets.
 package engine
 
 import (
@@ -31,7 +31,7 @@ type Store interface {
 	// is admitted. meta is kept by logs.
 	Count(id, meta string, c *Call) (v Verdict, now int64, err error)
 
-	// Look returns what Count would return, and counts nothing.
+	// Look returns the verdict and the instant of a Count, and counts nothing.
 	Look(id string, c *Call) (v Verdict, now int64, err error)
 
 	// Forecast returns the earliest instant at which more is available than after a verdict with this
@@ -55,30 +55,30 @@ type Store interface {
 	ResetPrefix(p *Prefix)
 }
 
-// Keys are what the keys of a strategy have besides the IDs of its callers.
+// Keys are the parts of a strategy's keys besides the ID of the caller.
 type Keys struct {
-	Series int64  // the number of the counts; 0: they are those of the strategy itself
-	Scale  int64  // in place of that of a call; 0: there is none
+	Series int64  // the number of the counts; 0: the strategy counts for itself
+	Scale  int64  // in place of the scale of a call; 0: there is none
 	Plan   string // of states
 }
 
-// Stores are those of a limiter.
+// Stores are all stores of a limiter.
 type Stores struct {
 	Clock   *clock.Clock
 	Windows *windows.Windows
 
-	Slots  [Kinds]Slots // without what a token bucket has besides
+	Slots  [Kinds]Slots // a token bucket has another algorithm
 	Places Places
 	Logs   States[*algorithm.Log]
 	Lists  States[*algorithm.Listed]
-	Tiers  States[*algorithm.Slices] // whose algorithm and keys are those of each Tiers
-	Queues States[*Queue]            // in which nobody waits
+	Tiers  States[*algorithm.Slices] // each Tiers has an algorithm and keys of its own
+	Queues States[*Queue]            // with a line of length 0
 }
 
-// listPlan tells the keys, and the record, of a list from those of a log.
+// listPlan tells a list from a log, in keys and in records.
 const listPlan = "list"
 
-// OpenStates makes the stores of states, and that of places in a table.
+// OpenStates makes the stores of states, and the places, which are kept in a table.
 func (s *Stores) OpenStates(shared *states.Limits, places *slots.Table) {
 	s.Logs = newStates(shared, algorithm.SlidingLog{}, empty[algorithm.Log])
 	s.Lists = newStates(shared, algorithm.List{}, empty[algorithm.Listed])
@@ -115,9 +115,9 @@ type Sight struct {
 	Window *windows.Window // of a fixed window
 }
 
-// Rest is what can be said besides a verdict.
+// Rest completes a verdict.
 type Rest struct {
-	Full   int64 // when all is left again; algorithm.Never if nobody knows
+	Full   int64 // when all is left again; algorithm.Never: not known
 	Left   int64 // how much cost is left, if it is Unsaid by the verdict
 	Unsaid bool
 	Tier   int // of tiers: the one that binds
@@ -126,7 +126,7 @@ type Rest struct {
 // Mark names the bucket of an admission.
 type Mark struct {
 	Of any      // nil: it is not named
-	N  [2]int64 // what else the store needs
+	N  [2]int64 // further numbers of the store
 }
 
 // Taken is an admission of which something is given back.

@@ -6,8 +6,8 @@ import (
 	"github.com/weirgo/weir/internal/core/windows"
 )
 
-// The kinds of buckets that fit a slot. Those of fixed windows, and of places, have a table of
-// their own each.
+// The kinds of buckets that fit a slot. Fixed windows have a table of their own, and so have
+// places.
 const (
 	FixedKind slots.Kind = windows.Kind + iota
 	SlidingKind
@@ -47,7 +47,7 @@ type SlotAlgorithm interface {
 	Expires(c slots.Content, scaleMs int64) int64
 }
 
-// Algorithms are those of each kind, for what needs no params.
+// Algorithms are the algorithms by kind. A token bucket with a burst has one of its own.
 var Algorithms = [Kinds]SlotAlgorithm{
 	FixedKind:   new(algorithm.FixedWindow),
 	SlidingKind: new(algorithm.SlidingWindow),

@@ -66,7 +66,7 @@ func noteIdle(sh *slots.Shard, s *slots.Slot, n int, bits int64) {
 	sh.NoteEnd(n, algorithm.Never)
 }
 
-// Places are the work in flight of all callers: what is held, on slots, and leases, in states.
+// Places are the work in flight of all callers: places on slots, and leases in states.
 type Places struct {
 	Table   *slots.Table
 	Flights States[*Flight] // leases
@@ -155,8 +155,8 @@ func (p *Place) Release() {
 	}
 }
 
-// released wakes who waits for the place, and notes that the bucket is idle. state is that after
-// the release. If the bucket is another by now, that does no harm.
+// released wakes the callers that wait for the place, and notes that the bucket is idle. state is
+// the state word after the release. If the bucket is another by now, that does no harm.
 func (p *Place) released(state slots.Word) {
 	if state&sharedBit == 0 && heldIn(state) > 0 {
 		return
@@ -188,11 +188,11 @@ type Flight struct {
 	algorithm.Log // the leases
 	of            *Places
 	key           states.Key
-	// the places, with sharedBit; nil: this is not kept, and alone says what they are
+	// the places, with sharedBit; nil: the flight is not kept, and alone is their cost
 	slot  *slots.Slot
 	at    slots.Location // of slot
 	alone int64          // the cost of the places, as it was found
-	freed chan struct{}  // closed when something is given back; nil if nobody waits for that
+	freed chan struct{}  // closed when something is given back; nil: no caller waits
 }
 
 // Held returns the cost of the places.
@@ -250,7 +250,7 @@ func (f *Flight) Detach() (idle bool) {
 	return false
 }
 
-// Restore takes the leases of saved; the places, and who waits, stay.
+// Restore takes the leases of saved; the places and the waiters stay.
 func (f *Flight) Restore(saved *Flight) { f.Log = saved.Log }
 
 // Used returns the cost in flight.
@@ -276,7 +276,7 @@ func (f *Flight) Freed() <-chan struct{} {
 	return f.freed
 }
 
-// wake has those who wait look again.
+// wake has the waiters look again.
 func (f *Flight) wake() {
 	if f.freed != nil {
 		close(f.freed)
@@ -290,7 +290,7 @@ func dropLeases(h states.Locked[*Flight]) {
 	h.State.wake()
 }
 
-// Leases bind the arithmetic of an algorithm.InFlight to those who wait.
+// Leases bind the arithmetic of an algorithm.InFlight to a flight.
 type Leases struct{ algorithm.InFlight }
 
 // Advance implements [StateAlgorithm].

@@ -36,7 +36,7 @@ type waiter struct {
 
 const waiterBytes = 256
 
-// Expires returns when the queue is empty, if nobody waits.
+// Expires returns when the queue is empty, if no request waits.
 func (q *Queue) Expires(int64) int64 {
 	if q.line.Len() > 0 {
 		return algorithm.End
@@ -44,7 +44,7 @@ func (q *Queue) Expires(int64) int64 {
 	return q.Next
 }
 
-// Bytes returns what those who wait take, and Growth what one more does.
+// Bytes returns the bytes of all waiters, and Growth those of one.
 func (q *Queue) Bytes() int64 { return int64(q.line.Len()) * waiterBytes }
 
 // Growth is described at Bytes.
@@ -76,7 +76,7 @@ func leaveNow(h states.Locked[*Queue]) {
 	h.State.wake()
 }
 
-// Line binds the arithmetic of an algorithm.LeakyBucket to a line of so many who wait.
+// Line binds the arithmetic of an algorithm.LeakyBucket to a line of at most Length waiters.
 type Line struct{ Length int }
 
 // Prepare sets p.Each to the ns between two requests of cost 1.
@@ -134,7 +134,7 @@ func (a *Line) Raise(q *Queue, p Params, now, _, total int64, _ string) {
 	q.move(q.Spaced(p.Each, now).Raise(now, total))
 }
 
-// WithLine returns the same store with a line of so many who wait.
+// WithLine returns the same store with a line of so many waiters.
 func WithLine(s States[*Queue], length int) States[*Queue] {
 	a := &Line{length}
 	s.Algorithm, s.Left = a, a.Left
@@ -145,7 +145,7 @@ func WithLine(s States[*Queue], length int) States[*Queue] {
 type Queues struct {
 	*States[*Queue]
 	Clock   *clock.Clock
-	Stopped <-chan struct{} // is closed when nobody may wait any more
+	Stopped <-chan struct{} // is closed when waiters are to leave
 }
 
 // Pass returns the verdict on a call, and counts its cost when it leaves the queue. It waits for
@@ -240,7 +240,7 @@ func (s *Queues) leave(
 	q.move(q.Leave(due, w.cost))
 	v = Verdict{Allowed: true, Total: q.Level(due), At: q.Next}
 	h.Now = max(h.Now, due)
-	c.Each = q.Each // that of another limit may hold by now
+	c.Each = q.Each // a call at another limit may have changed it
 	s.decided(c, &h, v)
 	h.Unlock(states.Admitted)
 	return v, h.Now

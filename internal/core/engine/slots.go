@@ -75,7 +75,7 @@ func (s *Slots) Count(id, _ string, c *Call) (v Verdict, now int64, err error) {
 // one epoch, and a denial is decided; an admission must find that state unchanged.
 func (s *Slots) Hit(slot *slots.Slot, state slots.Word, p Params, now int64) (v Verdict, ok bool) {
 	have := slot.Content(state)
-	uncounted := 1 - p.Cost*PerCost[s.Kind] // of one hit, what its slot does not count: of cost 3, -2
+	uncounted := 1 - p.Cost*PerCost[s.Kind] // of one hit, beside its slot: of cost 3, -2
 	epoch := state.Epoch()
 	for state = slot.State(); state.Epoch() == epoch; state = slot.State() {
 		have.N = state.Count()
@@ -107,7 +107,7 @@ func (s *Slots) Hit(slot *slots.Slot, state slots.Word, p Params, now int64) (v 
 	return v, false
 }
 
-// Period returns that of the buckets of a scale.
+// Period returns the period of the buckets of a scale.
 func (s *Slots) Period(scaleMs int64) slots.Period {
 	return slots.PeriodOf(s.Kind, cmp.Or(s.Scale, scaleMs), s.Series)
 }
@@ -286,7 +286,7 @@ func (s *Slots) Full(id string, p Params) int64 {
 	return s.Algorithm.Full(c, p, s.Clock.Read())
 }
 
-// see finds a caller, and returns what its bucket holds. It takes no lock.
+// see finds a caller, and returns the content of its bucket. It takes no lock.
 func (s *Slots) see(id string, key *slots.Period, at *Sight) slots.Content {
 	for {
 		at.Slot, at.State, _ = s.Table.Find(id, key)
@@ -351,7 +351,7 @@ func (s *Slots) Raise(id, _ string, p Params, expires, total int64) error {
 	})
 }
 
-// merge merges what was saved of a caller, and expires at end. A fixed window is that of since.
+// merge merges the saved content of a caller, which expires at end. A fixed window holds since.
 func (s *Slots) merge(id string, scaleMs, since, end int64, saved slots.Content) error {
 	if end <= s.Clock.Read() {
 		return nil

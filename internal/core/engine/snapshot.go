@@ -17,7 +17,7 @@ import (
 	"github.com/weirgo/weir/internal/core/windows"
 )
 
-// Loader says what a record of a snapshot is of.
+// Loader finds the store and the keys of a record.
 type Loader struct {
 	*Stores
 	Series func(windows.SeriesName) (*windows.Series, error) // of a limit
@@ -60,7 +60,7 @@ func Save(w io.Writer, s *Stores) error {
 	saveStates(e, logRecord, s.Logs.Table, e.log)
 	saveStates(e, logRecord, s.Lists.Table, func(g *algorithm.Listed) { e.log(&g.Log) })
 	saveStates(e, tiersRecord, s.Tiers.Table, e.slices)
-	saveStates(e, spacedRecord, s.Queues.Table, e.queue) // what is in flight goes by its places, above
+	saveStates(e, spacedRecord, s.Queues.Table, e.queue) // work in flight is saved by its places, above
 	e.Byte(endRecord)
 	e.Int(e.records)
 	return e.Close()
@@ -166,7 +166,7 @@ func (e *encoder) slices(s *algorithm.Slices) {
 	}
 }
 
-// queue writes a leaky bucket, without those who wait.
+// queue writes a leaky bucket, without its waiters.
 func (e *encoder) queue(q *Queue) {
 	e.Int(q.Next)
 	e.Int(q.Each)
@@ -257,7 +257,7 @@ func (s *Loader) Load(r *Record) error {
 type decoder struct {
 	snapshot.Reader
 	of      *Loader
-	load    bool               // else what is read is only checked
+	load    bool               // else records are only checked
 	limit   windows.SeriesName // of the record, if it is one of a limit
 	kind    int                // of the record that was read last
 	counted int64              // by it
@@ -349,8 +349,8 @@ func (d *decoder) slot() error {
 	return s.merge(id, scale, since, end, saved)
 }
 
-// join has the keys of a store be those of the record, if it is of a limit. It returns the series,
-// or nil.
+// join sets the series of a store's keys, if the record is of a limit. It returns the series, or
+// nil.
 func (d *decoder) join(k *Keys) (*windows.Series, error) {
 	if d.limit == (windows.SeriesName{}) {
 		return nil, nil
@@ -402,7 +402,7 @@ func (d *decoder) log() error {
 	return nil
 }
 
-// hits reads what encoder.log has written.
+// hits reads the hits of encoder.log.
 func (d *decoder) hits(g *algorithm.Log) {
 	last := int64(math.MinInt64)
 	for n := d.Int(0, math.MaxInt64); n > 0 && !d.Bad; n-- {
@@ -507,7 +507,7 @@ type totaled[S any] interface {
 	Restore(saved S)
 }
 
-// MostCountedFirst sorts the records of each kind by what they have counted, and mixes the kinds.
+// MostCountedFirst sorts the records of each kind by their counts, and mixes the kinds.
 func MostCountedFirst(records []Record) {
 	slices.SortFunc(records, func(a, b Record) int {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(b.counted, a.counted))

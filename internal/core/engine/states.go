@@ -12,20 +12,20 @@ import (
 // StateAlgorithm is the arithmetic of a strategy whose states have no fixed size. Its callers hold
 // the state's lock.
 type StateAlgorithm[S states.State] interface {
-	// Advance drops what no longer counts at now.
+	// Advance drops the hits that no longer count at now.
 	Advance(s S, p Params, now int64)
 
 	// Decide returns the verdict on p at now. It changes nothing, and Look calls it without Advance.
 	Decide(s S, p Params, now int64) Verdict
 
 	// Full returns when nothing counts, at the numbers of p, if nothing more is admitted: now, later,
-	// or Never if nobody knows. Look calls it without Advance.
+	// or Never if that is not known. Look calls it without Advance.
 	Full(s S, p Params, now int64) int64
 
 	// Admit counts p.Cost at now, whether it fits or not.
 	Admit(s S, p Params, now int64, meta string)
 
-	// Refund takes back what was admitted for p with meta.
+	// Refund takes back an admission of p with meta.
 	Refund(s S, p Params, now int64, t algorithm.Taken, meta string)
 
 	// Raise raises the count at now to total, the count of another store, which expires at the instant
@@ -43,7 +43,7 @@ type States[S states.State] struct {
 	// each does.
 	Left func(state S, p Params, now int64, admitted bool) (left int64, unsaid bool)
 
-	// Forget drops what a state counts, but who waits and what is held; nil: the state is removed.
+	// Forget drops the count of a state, but no waiters and places; nil: the state is removed.
 	Forget func(h states.Locked[S])
 }
 
@@ -75,7 +75,7 @@ func (s *States[S]) Key(id string, scaleMs int64) states.Key {
 	return states.Key{ID: id, Scale: cmp.Or(s.Scale, scaleMs), Plan: s.Plan, Series: s.Series}
 }
 
-// decided sets what else is wanted of a call, with the verdict on it, in a state that is locked.
+// decided completes a call after its verdict, in a state that is locked.
 func (s *States[S]) decided(c *Call, h *states.Locked[S], v Verdict) {
 	if c.WantMark {
 		c.Mark = Mark{Of: h.Entry, N: [2]int64{h.Now}}
