@@ -84,16 +84,8 @@ func (s *InFlight) holdLocked(
 	if err != nil {
 		return v, err
 	}
-	in := s.in
-	in.Algorithm = engine.SharedPlaces{}
-	v, at, err := in.Decide(r.Key, "", &engine.Call{Params: p, AsOf: present})
-	if err != nil {
-		return v, s.l.fail(err)
-	}
-	if v.Allowed {
-		*h = at.State.Place(int64(min(max(1, r.Cost), engine.MaxHeld)))
-	}
-	return v, nil
+	v, err = engine.HoldShared(h, s.in, r.Key, p)
+	return v, s.l.fail(err)
 }
 
 // Do implements [Counter].

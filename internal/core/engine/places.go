@@ -203,8 +203,8 @@ func (f *Flight) Held() int64 {
 	return heldIn(f.slot.State())
 }
 
-// Place returns the place of a cost that was admitted.
-func (f *Flight) Place(cost int64) Place { return f.of.PlaceAt(f.slot, f.at, cost) }
+// place returns the place of a cost that was admitted.
+func (f *Flight) place(cost int64) Place { return f.of.PlaceAt(f.slot, f.at, cost) }
 
 // Attach implements [states.Beside]: the slot holds the places.
 func (f *Flight) Attach(kept bool) (ok bool) {
@@ -320,8 +320,19 @@ func (a Leases) Raise(f *Flight, p Params, now, expires, total int64, _ string) 
 	a.InFlight.Raise(&f.Log, p, now, expires, total-f.Held(), "")
 }
 
-// SharedPlaces admit places that are held where a flight decides.
-type SharedPlaces struct{ Leases }
+// HoldShared is Hold where a flight decides. It fails with room.ErrFull.
+func HoldShared(h *Place, in States[*Flight], id string, p Params) (Verdict, error) {
+	in.Algorithm = sharedPlaces{}
+	c := Call{Params: p, AsOf: Present, WantMark: true}
+	v, _, err := in.Count(id, "", &c)
+	if v.Allowed {
+		*h = c.Mark.Of.(*states.Entry[*Flight]).State().place(p.Cost)
+	}
+	return v, err
+}
+
+// sharedPlaces admit places that are held where a flight decides.
+type sharedPlaces struct{ Leases }
 
 // Admit implements [StateAlgorithm].
-func (SharedPlaces) Admit(f *Flight, p Params, _ int64, _ string) { f.slot.Add(uint64(p.Cost)) }
+func (sharedPlaces) Admit(f *Flight, p Params, _ int64, _ string) { f.slot.Add(uint64(p.Cost)) }

@@ -91,17 +91,11 @@ func (s *States[S]) decided(c *Call, h *states.Locked[S], v Verdict) {
 
 // Count implements [Store].
 func (s *States[S]) Count(id, meta string, c *Call) (v Verdict, now int64, err error) {
-	v, h, err := s.Decide(id, meta, c)
-	return v, h.Now, err
-}
-
-// Decide is Count, and returns where it was decided.
-func (s *States[S]) Decide(id, meta string, c *Call) (v Verdict, h states.Locked[S], err error) {
 	p := c.Params
 	for {
-		h, err = s.lockAsOf(id, p.Scale, !p.ExceedsLimit(), c.AsOf)
+		h, err := s.lockAsOf(id, p.Scale, !p.ExceedsLimit(), c.AsOf)
 		if err != nil {
-			return v, h, err
+			return v, 0, err
 		}
 		if h.Entry != nil {
 			s.Algorithm.Advance(h.State, p, h.Now)
@@ -111,14 +105,14 @@ func (s *States[S]) Decide(id, meta string, c *Call) (v Verdict, h states.Locked
 		case !v.Allowed:
 			s.decided(c, &h, v)
 			h.Unlock(states.Denied)
-			return v, h, nil
+			return v, h.Now, nil
 		case h.Reserve(meta):
 			s.Algorithm.Admit(h.State, p, h.Now, meta)
 			s.decided(c, &h, v)
 			h.Unlock(states.Admitted)
-			return v, h, nil
+			return v, h.Now, nil
 		case !h.MakeRoom():
-			return v, h, room.ErrFull
+			return v, 0, room.ErrFull
 		}
 	}
 }

@@ -254,6 +254,9 @@ func (t *Table[S]) delete(e *Entry[S]) {
 	})
 }
 
+// State returns the state. What it points to is guarded by the lock of the entry.
+func (e *Entry[S]) State() S { return e.state }
+
 // end returns the instant at which an entry expires. Its lock is held.
 func (e *Entry[S]) end() int64 { return max(e.state.Expires(e.key.Scale), e.latest) }
 
