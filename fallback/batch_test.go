@@ -80,12 +80,12 @@ func together(
 	var attempts limits.Attempts
 	for _, key := range []string{"a", "b"} {
 		l := limits.NewAttempt(newFallback(t, s, own, cfg))
-		l.Request = weir.Request{Key: key, Limit: 100, Duration: time.Hour}
+		l.Op.Request = weir.Request{Key: key, Limit: 100, Duration: time.Hour}
 		attempts = append(attempts, l)
 	}
 	return s, attempts, func() (counts [2]uint64) {
 		for i := range counts {
-			r := attempts[i].Request
+			r := attempts[i].Op.Request
 			r.Cost = 1
 			counts[i] = total(t, s.counting(), r)
 		}
@@ -114,12 +114,12 @@ func TestSeveralCallsAreOne(t *testing.T) {
 		assert.Equal(t, [2]uint64{}, counts())
 		assert.EqualValues(t, 1, take(func(l *limits.Attempt) { l.Look = true }))
 		assert.EqualValues(t, 2, take(func(l *limits.Attempt) {
-			l.Look, l.Afterwards, l.Request.Cost = false, true, 150
+			l.Look, l.Afterwards, l.Op.Request.Cost = false, true, 150
 		}), "what is over its limit is charged")
 		assert.Equal(t, [2]uint64{150, 150}, counts())
 
 		here := limits.NewAttempt(local(t))
-		here.Request = weir.Request{Key: "none", Limit: 0, Duration: time.Hour}
+		here.Op.Request = weir.Request{Key: "none", Limit: 0, Duration: time.Hour}
 		attempts = append(attempts, here)
 		assert.EqualValues(t, 1, take(func(l *limits.Attempt) {
 			l.Afterwards = false
@@ -137,11 +137,11 @@ func TestPanicsReachTheCaller(t *testing.T) {
 				}
 				return key
 			}})
-		attempts[1].Request.Key = "bad"
+		attempts[1].Op.Request.Key = "bad"
 		assert.PanicsWithValue(t, "no partition", func() {
 			_, _ = attempts.Take(context.Background(), nil)
 		})
-		attempts[1].Request.Key = "b"
+		attempts[1].Op.Request.Key = "b"
 		allowed, err := attempts.Take(context.Background(), nil)
 		require.NoError(t, err)
 		assert.True(t, allowed)
@@ -157,8 +157,8 @@ func TestPrimaryThatExitsInABatch(t *testing.T) {
 		allowed, err := attempts.Take(context.Background(), nil)
 		require.NoError(t, err)
 		assert.True(t, allowed)
-		assert.Equal(t, weir.FromLocal, attempts[0].Source)
-		assert.Equal(t, weir.FromLocal, attempts[1].Source)
+		assert.Equal(t, weir.FromLocal, attempts[0].Op.Source)
+		assert.Equal(t, weir.FromLocal, attempts[1].Op.Source)
 		s.exits.Store(false)
 		allowed, err = attempts.Take(context.Background(), nil)
 		require.NoError(t, err)
@@ -195,7 +195,7 @@ func TestDebtsHoldUpNobody(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, allowed)
 		assert.Equal(t, []weir.Source{weir.FromPrimary, weir.FromPrimary},
-			[]weir.Source{attempts[0].Source, attempts[1].Source})
+			[]weir.Source{attempts[0].Op.Source, attempts[1].Op.Source})
 		assert.Equal(t, 120*time.Millisecond, time.Since(start), "at the same time")
 		assert.Equal(t, [2]uint64{2, 1}, counts())
 	})

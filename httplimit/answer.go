@@ -69,9 +69,9 @@ func (a *answer) stopUnasked(err error) {
 func (a *answer) stopUndecided(ctx context.Context, err error) {
 	for i := 0; i < len(a.states) && a.decider == none; i++ {
 		ask := a.states[i].ask
-		failed := ask.Err != nil && !ask.Taken() // else it could not give back
-		if failed && (ctx.Err() != nil || !a.m.bypasses(ask.Err)) {
-			a.decider, err = i, ask.Err
+		failed := ask.Op.Err != nil && !ask.Taken() // else it could not give back
+		if failed && (ctx.Err() != nil || !a.m.bypasses(ask.Op.Err)) {
+			a.decider, err = i, ask.Op.Err
 		}
 	}
 	switch {
@@ -135,7 +135,7 @@ func (a *answer) report() Decision {
 		d.Source = sourceBypass
 	}
 	if s.ask.Decided() {
-		d.Result, d.Remaining = s.ask.Result, s.ask.Remaining()
+		d.Result, d.Remaining = s.ask.Op.Result, s.ask.Remaining()
 	}
 	return d
 }
@@ -145,17 +145,17 @@ func (a *answer) logFailures(ctx context.Context) {
 	for i := range a.states {
 		s := &a.states[i]
 		l := s.ask
-		if l.Err == nil || i == a.decider && (a.kind == Canceled || a.kind == NoKey) {
+		if l.Op.Err == nil || i == a.decider && (a.kind == Canceled || a.kind == NoKey) {
 			continue
 		}
 		t := &a.m.throttles.failure
-		if errors.Is(l.Err, weir.ErrFull) {
+		if errors.Is(l.Op.Err, weir.ErrFull) {
 			t = &a.m.throttles.full
 		}
-		d := Decision{Kind: a.kind, Shadow: a.shadow, Err: l.Err}
+		d := Decision{Kind: a.kind, Shadow: a.shadow, Err: l.Op.Err}
 		s.describe(&d)
 		if l.Taken() {
-			d.Err = fmt.Errorf("refund: %w", l.Err)
+			d.Err = fmt.Errorf("refund: %w", l.Op.Err)
 		}
 		a.m.log(ctx, t, slog.LevelError, "httplimit: the limiter failed", s.caller(a.key),
 			d.LogValue().Group()...)
@@ -295,7 +295,7 @@ func (a *answer) deniedBody() []byte {
 	switch s := &a.states[a.decider]; {
 	case len(names) > 1:
 		detail = detailSeveral
-	case s.ask.Never() && s.ask.Request.Limit > 0:
+	case s.ask.Never() && s.ask.Op.Request.Limit > 0:
 		detail = detailCost
 	case s.policy != nil:
 		return s.problem

@@ -104,9 +104,9 @@ func (a *asks) fill(r *http.Request) (applies bool, err error) {
 		} else if m.mayRepeat {
 			s.ask.Exempt = false
 		}
-		s.ask.Request.Cost = cost
+		s.ask.Op.Request.Cost = cost
 		if s.shown.inFlight {
-			s.ask.Request.Cost = 1
+			s.ask.Op.Request.Cost = 1
 		}
 		if s.Keys != nil {
 			if err := a.fillKeys(s, r); err != nil {
@@ -241,14 +241,14 @@ func (a *asks) observe(ctx context.Context, admitted bool) (failed int) {
 	failed = none
 	for i := range a.states {
 		s := &a.states[i]
-		if s.ask.Err != nil {
+		if s.ask.Op.Err != nil {
 			failed = i
 		}
 		if admitted && !m.forecasts && (a.verdict == nil || !m.describes) {
 			continue // nobody wants to know
 		}
 		s.undecided, s.remaining = !s.ask.Decided(), s.ask.Remaining()
-		s.at = s.ask.Result.ExpiresAt
+		s.at = s.ask.Op.Result.ExpiresAt
 		if s.policy != nil {
 			if admitted && m.forecasts && !s.undecided && !s.renewsAtOnce {
 				s.at = s.nextQuota(ctx)

@@ -106,7 +106,7 @@ func (c *call) holdToLimits(r *http.Request) {
 		c.stop(Denied, c.m.cfg.DeniedStatus, nil)
 	case failed != none:
 		c.decider = failed
-		c.stop(Bypassed, 0, c.states[failed].ask.Err)
+		c.stop(Bypassed, 0, c.states[failed].ask.Op.Err)
 	case c.m.describes:
 		c.decider = c.binding()
 		return

@@ -75,7 +75,7 @@ func TestARefusalHasTheResetOfThoseThatDenied(t *testing.T) {
 	}
 	failsBy := func(a *limits.Attempt) decider {
 		return func(_ *http.Request, v *httplimit.Consultation) {
-			v.Err = a.Err
+			v.Err = a.Op.Err
 			report(v)
 			v.Report(httplimit.Decision{Policy: "fails"}, a, 0)
 		}

@@ -207,7 +207,7 @@ func printableName(name string) string {
 // Result.
 func appendBypassed(dst []byte, states []state) []byte {
 	for i := range states {
-		if states[i].ask.Err == nil {
+		if states[i].ask.Op.Err == nil {
 			continue
 		}
 		dst = append(appendComma(dst), structuredfield.Quote(printableName(states[i].shown.name))...)

@@ -93,7 +93,7 @@ func FuzzRateLimitFields(f *testing.F) {
 
 func neverPasses(states []state) bool {
 	for _, s := range states {
-		if s.ask.Denies() && s.ask.Result.ExpiresAt.IsZero() {
+		if s.ask.Denies() && s.ask.Op.Result.ExpiresAt.IsZero() {
 			return true
 		}
 	}
@@ -121,7 +121,7 @@ func fuzzState(name string, limit, total uint64, now time.Time, left int64, ok b
 	p := compile(Policy{Name: name, Limit: limit, DenyAll: limit == 0, Duration: time.Minute},
 		constant{res: &res}, http.StatusTooManyRequests, false)
 	decided := limits.Attempts{p.template}
-	decided[0].Request = weir.Request{Key: "k", Limit: limit, Duration: time.Minute}
+	decided[0].Op.Request = weir.Request{Key: "k", Limit: limit, Duration: time.Minute}
 	if _, err := decided.Take(context.Background(), nil); err != nil {
 		panic(err)
 	}
@@ -155,14 +155,14 @@ func TestSerialiserAllocations(t *testing.T) {
 	c := newCall(m)
 	for i := range c.states {
 		s := &c.states[i]
-		s.ask.Request = weir.Request{Limit: s.Limit, Duration: s.Duration}
+		s.ask.Op.Request = weir.Request{Limit: s.Limit, Duration: s.Duration}
 	}
 	_, err := c.limits.Take(t.Context(), nil)
 	require.NoError(t, err)
 	c.decider = 0
 	header := make(http.Header, 8)
 	write := func() {
-		c.limits[0].Result.TotalRequests++ // the numbers differ each time
+		c.limits[0].Op.Result.TotalRequests++ // the numbers differ each time
 		clear(header)
 		c.observe(t.Context(), false)
 		f := fields{header: header, values: make([]string, len(styleFields[m.cfg.Headers]))}

@@ -59,7 +59,7 @@ func TestEveryPlaceOfADecidersLimitsIsReleased(t *testing.T) {
 		for _, key := range []string{"x", "y", "z"} {
 			one, err := limits.NewAttempt(limiter.InFlight()).Holding()
 			assert.NoError(t, err)
-			one.Request = weir.Request{Key: key, Limit: 1, Duration: cfg.Duration}
+			one.Op.Request = weir.Request{Key: key, Limit: 1, Duration: cfg.Duration}
 			v.Attempts = append(v.Attempts, one)
 		}
 		allowed, err := v.Attempts.Take(r.Context(), nil)

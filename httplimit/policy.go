@@ -178,8 +178,8 @@ func (c *policy) complete(deniedStatus int) {
 		return
 	}
 	c.template = limits.NewAttempt(c.Strategy)
-	c.template.Request.Limit, c.template.Request.Duration = c.Limit, c.Duration
-	c.template.Request.Lasting = c.lasting
+	c.template.Op.Request.Limit, c.template.Op.Request.Duration = c.Limit, c.Duration
+	c.template.Op.Request.Lasting = c.lasting
 	c.about = c.template.About()
 	c.shown = shown{name: c.Name, strategy: c.about.String(), limit: c.Limit,
 		duration: c.Duration, item: itemOf(c.Name)}

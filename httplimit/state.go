@@ -53,22 +53,22 @@ var sourceOf = map[weir.Source]string{
 
 // source returns the part that decided.
 func (s *state) source() string {
-	switch by, ok := sourceOf[s.ask.Source]; {
+	switch by, ok := sourceOf[s.ask.Op.Source]; {
 	case s.ask.Undecided():
 		return sourceBypass
-	case s.ask.Source == weir.Nowhere && s.policy != nil && s.about.Limiter != nil:
+	case s.ask.Op.Source == weir.Nowhere && s.policy != nil && s.about.Limiter != nil:
 		return weir.FromLocal.String()
 	case ok:
 		return by
 	}
-	return s.ask.Source.String()
+	return s.ask.Op.Source.String()
 }
 
 // describe sets the policy of d, and who decides by it.
 func (s *state) describe(d *Decision) {
 	binds := s.ask.Tier()
 	d.Policy, d.Strategy, d.Source = s.shown.name, s.shown.strategy, s.source()
-	d.Limit, d.Duration, d.Cost = binds.Limit, binds.Duration, max(s.ask.Request.Cost, 1)
+	d.Limit, d.Duration, d.Cost = binds.Limit, binds.Duration, max(s.ask.Op.Request.Cost, 1)
 }
 
 // choose has the limit of LimitFunc decide, if the policy applies to r.
@@ -93,17 +93,17 @@ func (s *state) choose(r *http.Request) {
 // setKey sets the Key of the Request for an extracted key, unless it is set already:
 // consecutive requests often have the same one.
 func (s *state) setKey(key []byte) {
-	joined := s.ask.Request.Key
+	joined := s.ask.Op.Request.Key
 	if len(key) == s.keyLen && joined[len(joined)-len(key):] == string(key) {
 		return
 	}
 	s.keyLen = len(key)
 	if s.prefix == nil {
-		s.ask.Request.Key = string(key)
+		s.ask.Op.Request.Key = string(key)
 		return
 	}
 	var buf [96]byte
-	s.ask.Request.Key = string(appendPart(append(buf[:0], s.prefix...), key))
+	s.ask.Op.Request.Key = string(appendPart(append(buf[:0], s.prefix...), key))
 }
 
 // setSharedKey sets the Key of the Request to the one that the client's keys beyond
@@ -114,13 +114,13 @@ func (s *state) setSharedKey(client []byte) {
 	if s.prefix != nil {
 		shared = append(append(buf[:0], s.prefix...), sharedPart...)
 	}
-	s.ask.Request.Key, s.keyLen = string(appendPart(shared, client)), 0
+	s.ask.Op.Request.Key, s.keyLen = string(appendPart(shared, client)), 0
 }
 
 // distinctKey returns the key of the policy's own Extractor, as one of this policy.
 func (s *state) distinctKey() []byte {
 	if s.prefix != nil {
-		return []byte(s.ask.Request.Key)
+		return []byte(s.ask.Op.Request.Key)
 	}
 	return appendPart(slices.Clone(s.part), s.own)
 }
@@ -131,7 +131,7 @@ func (s *state) caller(key []byte) string {
 	if s.policy != nil && (s.Extractor != nil || s.Keys != nil) {
 		key = s.own
 	}
-	if joined := s.ask.Request.Key; s.keyLen > 0 {
+	if joined := s.ask.Op.Request.Key; s.keyLen > 0 {
 		return joined[len(joined)-s.keyLen:]
 	}
 	return string(key)
@@ -160,7 +160,7 @@ func (s *state) setLegacyFields(f *fields, m *middleware, wait int64) {
 }
 
 func (s *state) setOriginalFields(f *fields, m *middleware) {
-	res := &s.ask.Result
+	res := &s.ask.Op.Result
 	f.add(fieldOriginalTotal, strconv.FormatUint(res.TotalRequests, 10))
 	f.add(fieldOriginalState, res.State.String())
 	if end := res.ExpiresAt; !end.IsZero() {
@@ -190,27 +190,27 @@ func (s *state) binds(other *state) bool {
 func (s *state) nextQuota(ctx context.Context) time.Time {
 	a, ask := s.about, s.ask
 	if a.Verbs.Has(weir.OpForecast) {
-		s.probe = weir.Op{Counter: a.Of, Verb: weir.OpForecast, Request: ask.Request, Result: ask.Result}
+		s.probe = weir.Op{Counter: a.Of, Verb: weir.OpForecast, Request: ask.Op.Request, Result: ask.Op.Result}
 		s.probes[0] = &s.probe
 		a.Of.Do(ctx, s.probes[:])
 		switch {
 		case s.probe.Err == nil && !s.probe.More.IsZero():
 			return s.probe.More
 		case !errors.Is(s.probe.Err, errors.ErrUnsupported):
-			return ask.Result.ExpiresAt
+			return ask.Op.Result.ExpiresAt
 		}
 	}
 	left, local := ask.Remaining(), a.Limiter != nil
 	if !a.Verbs.Has(weir.OpPeek) || left >= ask.Most() || left > 0 && !local {
-		return ask.Result.ExpiresAt
+		return ask.Op.Result.ExpiresAt
 	}
-	s.probe = weir.Op{Counter: a.Of, Verb: weir.OpPeek, Request: ask.Request}
+	s.probe = weir.Op{Counter: a.Of, Verb: weir.OpPeek, Request: ask.Op.Request}
 	s.probe.Cost = left + 1
 	s.probes[0] = &s.probe
 	a.Of.Do(ctx, s.probes[:])
 	res := &s.probe.Result
 	if s.probe.Err != nil || res.Allowed() || res.ExpiresAt.IsZero() {
-		return ask.Result.ExpiresAt
+		return ask.Op.Result.ExpiresAt
 	}
 	return res.ExpiresAt
 }
@@ -218,14 +218,14 @@ func (s *state) nextQuota(ctx context.Context) time.Time {
 // resetIn returns the time until s.at, or never: since the decision, if the Strategy says how long
 // its Result holds, and else from now.
 func (s *state) resetIn(m *middleware) time.Duration {
-	left := s.ask.Left
+	left := s.ask.Op.Left
 	switch {
 	case s.at.IsZero():
 		return never
 	case left <= 0:
 		left = m.until(s.at)
 	default:
-		left += s.at.Sub(s.ask.Result.ExpiresAt)
+		left += s.at.Sub(s.ask.Op.Result.ExpiresAt)
 	}
 	return max(0, left)
 }

@@ -15,12 +15,12 @@ func TestFillNeverReusesAnotherKey(t *testing.T) {
 	want := string(s.prefix) + sharedPart + string(appendPart(nil, "203.0.113.7"))
 	for range 2 {
 		s.setKey([]byte("k"))
-		assert.Equal(t, weir.JoinKey("p", "k"), s.ask.Request.Key)
+		assert.Equal(t, weir.JoinKey("p", "k"), s.ask.Op.Request.Key)
 		s.setSharedKey([]byte("203.0.113.7"))
-		assert.Equal(t, want, s.ask.Request.Key)
+		assert.Equal(t, want, s.ask.Op.Request.Key)
 		s.setKey([]byte("7"))
-		assert.Equal(t, weir.JoinKey("p", "7"), s.ask.Request.Key, "it ends as the shared key does")
+		assert.Equal(t, weir.JoinKey("p", "7"), s.ask.Op.Request.Key, "it ends as the shared key does")
 		s.setKey([]byte("17"))
-		assert.Equal(t, weir.JoinKey("p", "17"), s.ask.Request.Key)
+		assert.Equal(t, weir.JoinKey("p", "17"), s.ask.Op.Request.Key)
 	}
 }

@@ -278,7 +278,7 @@ func TestARequestHasNothingOfThoseBefore(t *testing.T) {
 	limiter := newLimiter(t, at(noon))
 	one, err := limits.NewAttempt(limiter.InFlight()).Holding()
 	require.NoError(t, err)
-	one.Request = weir.Request{Key: "k", Limit: 1, Duration: time.Minute}
+	one.Op.Request = weir.Request{Key: "k", Limit: 1, Duration: time.Minute}
 	decides := httplimit.NewGuard(nil, httplimit.Config{
 		Decider: decider(func(r *http.Request, v *httplimit.Consultation) {
 			v.Attempts = limits.Attempts{one}

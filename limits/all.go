@@ -139,8 +139,8 @@ func (a *Several) Hold(ctx context.Context, key string) (*weir.Held, error) {
 	if err := l.decide(ctx); err != nil {
 		return nil, err
 	}
-	if by := &(*l)[l.Binding()]; !by.Result.Allowed() {
-		return nil, &weir.DeniedError{Result: by.Result, Limit: by.limit, Never: by.Never()}
+	if by := &(*l)[l.Binding()]; !by.Op.Result.Allowed() {
+		return nil, &weir.DeniedError{Result: by.Op.Result, Limit: by.limit, Never: by.Never()}
 	}
 	return (*l)[held].TakeHeld(), nil
 }
@@ -152,7 +152,7 @@ func (a *Several) Peek(ctx context.Context, key string) (weir.Outcome, error) {
 	r := weir.Request{Key: key}
 	a.ask(*l, &r)
 	for i := range *l {
-		(*l)[i].Full = true
+		(*l)[i].Op.Full = true
 	}
 	by, err := l.look(ctx)
 	if err != nil {
@@ -176,7 +176,7 @@ func (a *Several) Run(ctx context.Context, r *weir.Request) (*weir.Result, error
 func (a *Several) ask(attempts Attempts, r *weir.Request) Attempts {
 	attempts = slices.Grow(attempts[:0], len(a.strategies))[:len(a.strategies)]
 	for i, s := range a.strategies {
-		attempts[i].Request = *r
+		attempts[i].Op.Request = *r
 		attempts[i].ask(s)
 	}
 	return attempts
@@ -192,7 +192,7 @@ func (a *Several) decide(
 	defer putAttempts(l)
 	a.ask(*l, &r)
 	for i := range *l {
-		(*l)[i].AtOnce, (*l)[i].Full = atOnce, !atOnce
+		(*l)[i].Op.AtOnce, (*l)[i].Op.Full = atOnce, !atOnce
 	}
 	if err := l.decide(ctx); err != nil {
 		if atOnce && l.open(ctx) {
@@ -203,7 +203,7 @@ func (a *Several) decide(
 	}
 	by := l.Binding()
 	if atOnce { // which asks for no more
-		out.Result = (*l)[by].Result
+		out.Result = (*l)[by].Op.Result
 		return out, nil
 	}
 	return a.outcome(ctx, *l, by), nil
@@ -244,7 +244,7 @@ func (a *Several) outcome(ctx context.Context, l Attempts, by int) weir.Outcome 
 	out := a.limits[by].Outcome(ctx, &l[by].Op)
 	saysLeft, known := out.Allowed() && a.leastBinds, !out.FullAt.IsZero()
 	for i := range l {
-		full := l[i].FullAt
+		full := l[i].Op.FullAt
 		switch {
 		case i == by:
 			continue
@@ -291,13 +291,13 @@ func (a *Several) take(ctx context.Context, op *weir.Op) error {
 		l = a.ask(*pooled, &op.Request)
 	}
 	for i := range l {
-		l[i].Keep, l[i].AtOnce = op.Keep, op.AtOnce
+		l[i].Op.Keep, l[i].Op.AtOnce = op.Keep, op.AtOnce
 	}
 	if err := l.decide(ctx); err != nil {
 		return err
 	}
 	m := &l[l.Binding()]
-	op.Result, op.Left = m.Result, m.Left
+	op.Result, op.Left = m.Op.Result, m.Op.Left
 	if op.Keep {
 		op.Receipt = weir.Receipt{Of: &l}
 		if op.Result.Allowed() {
@@ -316,7 +316,7 @@ func (a *Several) peek(ctx context.Context, op *weir.Op) error {
 		return err
 	}
 	m := &(*l)[by]
-	op.Result, op.Left = m.Result, m.Left
+	op.Result, op.Left = m.Op.Result, m.Op.Left
 	if op.Result.Allowed() {
 		op.Result.TotalRequests += m.cost()
 	}
@@ -341,7 +341,7 @@ func (a *Several) giveBack(ctx context.Context, op *weir.Op) error {
 func (a *Several) charge(ctx context.Context, r *weir.Request) error {
 	var errs []error
 	for _, m := range a.ask(nil, r) {
-		errs = append(errs, m.charge(ctx, m.Cost))
+		errs = append(errs, m.charge(ctx, m.Op.Cost))
 	}
 	return errors.Join(errs...)
 }

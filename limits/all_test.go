@@ -187,7 +187,7 @@ func TestResultsOfSeveralLimits(t *testing.T) {
 
 	attempts := limits.Attempts{limits.NewAttempt(tiers), limits.NewAttempt(l.FixedWindow())}
 	for i := range attempts {
-		attempts[i].Request = weir.Request{Key: "g", Limit: 1000, Duration: time.Hour}
+		attempts[i].Op.Request = weir.Request{Key: "g", Limit: 1000, Duration: time.Hour}
 	}
 	_, err = attempts.Take(t.Context(), nil)
 	require.NoError(t, err)
@@ -254,7 +254,7 @@ func TestAttemptOfALimit(t *testing.T) {
 	require.True(t, b.Allow("k"))
 	attempts := limits.Attempts{limits.NewAttempt(a), limits.NewAttempt(b)}
 	for i := range attempts {
-		attempts[i].Request.Key = "k"
+		attempts[i].Op.Request.Key = "k"
 	}
 	allowed, err := attempts.Take(t.Context(), nil)
 	require.NoError(t, err)
@@ -429,7 +429,7 @@ func TestTierOfAnAttempt(t *testing.T) {
 	tiers := []weir.Tier{{Limit: 9, Duration: time.Second}, {Limit: 5, Duration: time.Minute},
 		{Limit: 5, Duration: time.Hour}}
 	attempts := limits.Attempts{limits.NewAttempt(&owned{slices.Clone(tiers)})}
-	attempts[0].Request = weir.Request{Key: "k", Limit: 7, Duration: time.Second}
+	attempts[0].Op.Request = weir.Request{Key: "k", Limit: 7, Duration: time.Second}
 	assert.Equal(t, weir.Tier{Limit: 7, Duration: time.Second}, attempts[0].Tier(), "undecided")
 	_, err := attempts.Take(t.Context(), nil)
 	require.NoError(t, err)

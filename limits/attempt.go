@@ -19,7 +19,7 @@ type Attempt struct {
 	// decision if Decided reports true, and its Err is why the Counter could not decide, or could not
 	// take back an admission. Where a request was admitted and not taken, or given back, TotalRequests
 	// is without its Cost; the Cost of an earlier Attempt on the same count may be in it.
-	weir.Op
+	Op weir.Op
 
 	// Exempt leaves this limit out.
 	Exempt bool
@@ -76,10 +76,10 @@ func (l *Attempt) ask(s weir.Strategy) {
 		return
 	}
 	l.limit, _ = s.(*weir.Limit)
-	l.Counter = weir.CounterOf(s)
-	l.about = l.Counter.About()
+	l.Op.Counter = weir.CounterOf(s)
+	l.about = l.Op.Counter.About()
 	if l.about.Bound {
-		l.Limit, l.Duration = l.about.Numbers.Limit, l.about.Numbers.Duration
+		l.Op.Limit, l.Op.Duration = l.about.Numbers.Limit, l.about.Numbers.Duration
 	}
 	switch {
 	case !l.about.Verbs.Has(weir.OpReturn):
@@ -126,19 +126,19 @@ func (l *Attempt) CanRefund() bool { return l.turn != last || l.holds }
 
 // Undecided reports whether nobody decided, and the Result follows from a rule for that, such as
 // OnFail of package fallback.
-func (l *Attempt) Undecided() bool { return l.Source == weir.FromOnFail }
+func (l *Attempt) Undecided() bool { return l.Op.Source == weir.FromOnFail }
 
 // Decided reports whether Result is a decision on Request.
 func (l *Attempt) Decided() bool { return l.phase >= decided }
 
 // Denies reports whether the Strategy has denied Request.
-func (l *Attempt) Denies() bool { return l.Decided() && !l.Result.Allowed() }
+func (l *Attempt) Denies() bool { return l.Decided() && !l.Op.Result.Allowed() }
 
 // Never reports whether the Strategy has denied Request for good: ExpiresAt is zero, and not since
 // nobody knows when work in flight ends.
 func (l *Attempt) Never() bool {
-	return l.Denies() && l.Result.ExpiresAt.IsZero() &&
-		(!l.InFlight() || l.cost() > l.Most() || l.Result.TotalRequests == 0)
+	return l.Denies() && l.Op.Result.ExpiresAt.IsZero() &&
+		(!l.InFlight() || l.cost() > l.Most() || l.Op.Result.TotalRequests == 0)
 }
 
 // Taken reports whether the cost of Request is counted.
@@ -146,20 +146,20 @@ func (l *Attempt) Taken() bool { return l.phase >= taken }
 
 // Most returns the number that TotalRequests is held against: the Limit of Request or of Result, or
 // a token bucket's burst.
-func (l *Attempt) Most() uint64 { return cmp.Or(l.Result.Limit, l.burst(), l.Request.Limit) }
+func (l *Attempt) Most() uint64 { return cmp.Or(l.Op.Result.Limit, l.burst(), l.Op.Request.Limit) }
 
 // Tier returns the limit that Result is of: of a Strategy with tiers the one that binds, and else
 // the Limit and the Duration of Request.
 func (l *Attempt) Tier() weir.Tier {
-	if l.Result.Limit == 0 {
-		return weir.Tier{Limit: l.Request.Limit, Duration: l.Request.Duration}
+	if l.Op.Result.Limit == 0 {
+		return weir.Tier{Limit: l.Op.Request.Limit, Duration: l.Op.Request.Duration}
 	}
 	for _, tier := range l.about.Tiers {
-		if tier.Limit == l.Result.Limit {
+		if tier.Limit == l.Op.Result.Limit {
 			return tier
 		}
 	}
-	return weir.Tier{Limit: l.Result.Limit, Duration: l.Request.Duration}
+	return weir.Tier{Limit: l.Op.Result.Limit, Duration: l.Op.Request.Duration}
 }
 
 // outcome returns the Outcome of a decision on an op that is Full, of a Several that was to Keep.
@@ -167,24 +167,24 @@ func (l *Attempt) outcome(ctx context.Context) weir.Outcome {
 	if l.limit != nil {
 		return l.limit.Outcome(ctx, &l.Op)
 	}
-	if inner, ok := l.Receipt.Of.(*Attempts); ok {
+	if inner, ok := l.Op.Receipt.Of.(*Attempts); ok {
 		return (*inner)[inner.Binding()].outcome(ctx)
 	}
-	out := weir.Outcome{Result: l.Result, Left: l.Remaining(), Wait: l.Left, FullAt: l.FullAt}
+	out := weir.Outcome{Result: l.Op.Result, Left: l.Remaining(), Wait: l.Op.Left, FullAt: l.Op.FullAt}
 	switch {
-	case l.Result.Allowed():
+	case l.Op.Result.Allowed():
 		out.Wait = 0
-	case l.Never(), l.Result.ExpiresAt.IsZero():
+	case l.Never(), l.Op.Result.ExpiresAt.IsZero():
 		out.Wait = math.MaxInt64
 	case out.Wait == 0:
-		out.Wait = l.Result.RetryAfter(time.Now())
+		out.Wait = l.Op.Result.RetryAfter(time.Now())
 	}
 	return out
 }
 
 // Remaining returns how much is left of Most.
 func (l *Attempt) Remaining() uint64 {
-	return l.Result.Remaining(cmp.Or(l.burst(), l.Request.Limit))
+	return l.Op.Result.Remaining(cmp.Or(l.burst(), l.Op.Request.Limit))
 }
 
 // burst returns the burst of a token bucket, or 0.
@@ -209,16 +209,16 @@ func (l *Attempt) measures() bool { return l.Look || l.Afterwards }
 // owes reports whether a cost that is known Afterwards is not counted yet: it was denied, or nobody
 // decided on it.
 func (l *Attempt) owes() bool {
-	return l.Afterwards && l.Decided() && l.Err == nil && l.phase != charged &&
+	return l.Afterwards && l.Decided() && l.Op.Err == nil && l.phase != charged &&
 		(l.Denies() || l.Undecided())
 }
 
 // outweighs reports whether l binds rather than m, which is before it.
 func (l *Attempt) outweighs(m *Attempt) bool {
-	if l.Denies() && m.Denies() && l.Result.ExpiresAt.IsZero() && m.Result.ExpiresAt.IsZero() {
+	if l.Denies() && m.Denies() && l.Op.Result.ExpiresAt.IsZero() && m.Op.Result.ExpiresAt.IsZero() {
 		return l.Never() && !m.Never()
 	}
-	return outweighs(&l.Result, &m.Result, cmp.Or(l.burst(), l.Limit), cmp.Or(m.burst(), m.Limit))
+	return outweighs(&l.Op.Result, &m.Op.Result, cmp.Or(l.burst(), l.Op.Limit), cmp.Or(m.burst(), m.Op.Limit))
 }
 
 // outweighs reports whether res, held against most, binds rather than other, which is before it: if
@@ -236,7 +236,7 @@ func outweighs(res, other *weir.Result, most, otherMost uint64) bool {
 
 // waits reports whether the Attempt has yet to decide.
 func (l *Attempt) waits() bool {
-	return l.about != nil && !l.Exempt && l.phase == pending && l.Err == nil
+	return l.about != nil && !l.Exempt && l.phase == pending && l.Op.Err == nil
 }
 
 // looks reports whether the Attempt has yet to decide, and can be peeked at.
@@ -245,12 +245,12 @@ func (l *Attempt) looks() bool { return l.waits() && l.has(weir.OpPeek) }
 // reset writes no pointer that is nil already: while the garbage collector marks, it notes each
 // write of one.
 func (l *Attempt) reset() {
-	l.phase, l.Source = pending, weir.Nowhere
-	if l.Err != nil {
-		l.Err = nil
+	l.phase, l.Op.Source = pending, weir.Nowhere
+	if l.Op.Err != nil {
+		l.Op.Err = nil
 	}
-	if l.Receipt.Of != nil {
-		l.Receipt = weir.Receipt{}
+	if l.Op.Receipt.Of != nil {
+		l.Op.Receipt = weir.Receipt{}
 	}
 }
 
@@ -258,16 +258,16 @@ func (l *Attempt) reset() {
 func (l *Attempt) call(ctx context.Context, verb weir.Verb) {
 	l.set(verb)
 	l.room[0] = &l.Op
-	l.Counter.Do(ctx, l.room[:1])
+	l.Op.Counter.Do(ctx, l.room[:1])
 	l.called(verb)
 }
 
 // set sets the verb of the Op, for a peek that no take follows at once.
 func (l *Attempt) set(verb weir.Verb) {
-	l.Verb, l.Deciding = verb, verb == weir.OpPeek && !l.strict
-	l.Keep = l.Keep || l.about.Parts != nil && !l.about.InFlight // an All needs the Receipt
+	l.Op.Verb, l.Op.Deciding = verb, verb == weir.OpPeek && !l.strict
+	l.Op.Keep = l.Op.Keep || l.about.Parts != nil && !l.about.InFlight // an All needs the Receipt
 	if verb == weir.OpTake && l.holds {
-		l.Verb = weir.OpHold
+		l.Op.Verb = weir.OpHold
 	}
 }
 
@@ -278,34 +278,34 @@ func (l *Attempt) giveBack(ctx context.Context, cost uint64) error {
 		l.held = nil
 		return held.Release(ctx)
 	}
-	was := l.Cost
-	l.Cost, l.Verb = cost, weir.OpReturn
+	was := l.Op.Cost
+	l.Op.Cost, l.Op.Verb = cost, weir.OpReturn
 	l.room[0] = &l.Op
-	l.Counter.Do(ctx, l.room[:1])
-	l.Cost = was
-	return l.Err
+	l.Op.Counter.Do(ctx, l.room[:1])
+	l.Op.Cost = was
+	return l.Op.Err
 }
 
 // charge counts cost whether it fits or not.
 func (l *Attempt) charge(ctx context.Context, cost uint64) error {
-	op := weir.Op{Counter: l.Counter, Verb: weir.OpCharge, Request: l.Request}
+	op := weir.Op{Counter: l.Op.Counter, Verb: weir.OpCharge, Request: l.Op.Request}
 	op.Cost = cost
-	l.Counter.Do(ctx, []*weir.Op{&op})
+	l.Op.Counter.Do(ctx, []*weir.Op{&op})
 	return op.Err
 }
 
 // called notes that the Counter has done verb.
 func (l *Attempt) called(verb weir.Verb) {
-	if l.Err != nil && (verb == weir.OpTake || verb == weir.OpPeek) {
-		l.Result = weir.Result{}
+	if l.Op.Err != nil && (verb == weir.OpTake || verb == weir.OpPeek) {
+		l.Op.Result = weir.Result{}
 	}
 	switch {
-	case verb == weir.OpPeek && l.Err != nil && !l.Look && !l.strict: // it decides later, or need not
-		l.Err = nil
-	case l.Err != nil:
+	case verb == weir.OpPeek && l.Op.Err != nil && !l.Look && !l.strict: // it decides later, or need not
+		l.Op.Err = nil
+	case l.Op.Err != nil:
 	case verb == weir.OpTake:
 		l.phase = decided
-		if l.Result.Allowed() {
+		if l.Op.Result.Allowed() {
 			l.phase = taken
 			if l.holds {
 				l.held = weir.HeldBy(&l.Op)
@@ -313,28 +313,28 @@ func (l *Attempt) called(verb weir.Verb) {
 		}
 	case verb == weir.OpPeek:
 		l.phase = decided
-		if l.Result.Allowed() {
-			l.Result.TotalRequests -= min(l.Result.TotalRequests, l.cost())
+		if l.Op.Result.Allowed() {
+			l.Op.Result.TotalRequests -= min(l.Op.Result.TotalRequests, l.cost())
 		}
 		if l.Look {
-			l.Result.State = weir.Allow
-			if l.Result.TotalRequests > l.Most() {
-				l.Result.State = weir.Deny
+			l.Op.Result.State = weir.Allow
+			if l.Op.Result.TotalRequests > l.Most() {
+				l.Op.Result.State = weir.Deny
 			}
 		}
 	case verb == weir.OpReturn:
 		l.phase = decided
-		l.Result.TotalRequests -= min(l.Result.TotalRequests, l.cost())
+		l.Op.Result.TotalRequests -= min(l.Op.Result.TotalRequests, l.cost())
 	case verb == weir.OpCharge:
 		l.phase = charged
-		if !l.Result.Allowed() {
-			l.Result.TotalRequests += min(l.cost(), ^l.Result.TotalRequests)
+		if !l.Op.Result.Allowed() {
+			l.Op.Result.TotalRequests += min(l.cost(), ^l.Op.Result.TotalRequests)
 		}
 	}
 }
 
 // cost returns the Cost of Request, where 0 means 1.
-func (l *Attempt) cost() uint64 { return max(1, l.Cost) }
+func (l *Attempt) cost() uint64 { return max(1, l.Op.Cost) }
 
 // has reports whether the Counter can do verb.
 func (l *Attempt) has(verb weir.Verb) bool { return l.about.Verbs.Has(verb) }
@@ -349,19 +349,19 @@ func (l *Attempt) unsupported(what string) error {
 
 // askFor makes l the Attempt of an Ask.
 func (l *Attempt) askFor(a *weir.Ask) {
-	l.Request = a.Request
+	l.Op.Request = a.Request
 	l.ask(a.Strategy)
 }
 
 // several returns the Several that is asked, or nil.
 func (l *Attempt) several() *Several {
-	of, _ := l.Counter.(*Several)
+	of, _ := l.Op.Counter.(*Several)
 	return of
 }
 
 // sameCount reports whether two Attempts are on one count.
 func (l *Attempt) sameCount(m *Attempt) bool {
-	if l.Key != m.Key || l.about == nil || m.about == nil || l.about.Counts == nil {
+	if l.Op.Key != m.Op.Key || l.about == nil || m.about == nil || l.about.Counts == nil {
 		return false
 	}
 	return l.about == m.about && l.about.Bound || l.count() == m.count()
@@ -371,9 +371,9 @@ func (l *Attempt) count() (c count) {
 	if l.about == nil {
 		return c
 	}
-	c = count{of: l.about.Counts, key: l.Key}
+	c = count{of: l.about.Counts, key: l.Op.Key}
 	if !l.about.Bound {
-		c.limit, c.duration = l.Limit, l.Duration
+		c.limit, c.duration = l.Op.Limit, l.Op.Duration
 	}
 	return c
 }
@@ -386,7 +386,7 @@ func (l *Attempt) name() string {
 	if of := l.several(); of != nil {
 		return of.String()
 	}
-	return fmt.Sprintf("%v, %d in %v", l.about, l.Limit, l.Duration)
+	return fmt.Sprintf("%v, %d in %v", l.about, l.Op.Limit, l.Op.Duration)
 }
 
 // count identifies the count that an Attempt is on.

@@ -20,7 +20,7 @@ func holds(t *testing.T, l *weir.Limiter, places, rate uint64) limits.Attempts {
 	require.NoError(t, err)
 	attempts := limits.Attempts{limits.NewAttempt(l.FixedWindow()), held}
 	for i, limit := range []uint64{rate, places} {
-		attempts[i].Request = weir.Request{Key: "a", Limit: limit, Duration: time.Minute}
+		attempts[i].Op.Request = weir.Request{Key: "a", Limit: limit, Duration: time.Minute}
 	}
 	return attempts
 }
@@ -53,14 +53,14 @@ func TestLimitsHoldWorkInFlight(t *testing.T) {
 	}
 	first, second := take(), take()
 	check(2, 2)
-	assert.EqualValues(t, 2, attempts[1].Result.TotalRequests)
+	assert.EqualValues(t, 2, attempts[1].Op.Result.TotalRequests)
 	assert.Nil(t, take(), "too many in flight")
 	check(2, 2)
 	require.NoError(t, attempts.Refund(t.Context()), "what was denied gives nothing back")
 	require.NoError(t, first.Release(t.Context()))
 	require.NoError(t, second.Release(t.Context()))
 	check(2, 0)
-	_, err := l.InFlight().Run(t.Context(), &attempts[1].Request) // a lease of another request
+	_, err := l.InFlight().Run(t.Context(), &attempts[1].Op.Request) // a lease of another request
 	require.NoError(t, err)
 	third := take()
 	assert.False(t, attempts[1].Taken(), "it is no longer theirs")
@@ -86,7 +86,7 @@ func TestLimitsGivePlacesBack(t *testing.T) {
 	assert.Nil(t, attempts[1].TakeHeld())
 
 	attempts = append(attempts, limits.NewAttempt(irrevocableFailure{}))
-	attempts[2].Request = weir.Request{Key: "a", Limit: 5, Duration: time.Minute}
+	attempts[2].Op.Request = weir.Request{Key: "a", Limit: 5, Duration: time.Minute}
 	_, err = attempts.Take(t.Context(), nil)
 	require.ErrorIs(t, err, assert.AnError)
 	requests, inFlight = bothCount(t, l)
@@ -130,12 +130,12 @@ func TestAPlaceThatIsNotGivenBackIsLost(t *testing.T) {
 	require.NoError(t, err)
 	attempts := limits.Attempts{held, limits.NewAttempt(irrevocableFailure{})}
 	for i := range attempts {
-		attempts[i].Request = weir.Request{Key: "a", Limit: 1, Duration: time.Minute}
+		attempts[i].Op.Request = weir.Request{Key: "a", Limit: 1, Duration: time.Minute}
 	}
 	_, err = attempts.Take(t.Context(), nil)
 	require.ErrorIs(t, err, assert.AnError)
 	require.ErrorIs(t, err, errBroken)
-	assert.Equal(t, errBroken, attempts[0].Err)
+	assert.Equal(t, errBroken, attempts[0].Op.Err)
 	assert.True(t, attempts[0].Taken())
 	assert.Nil(t, attempts[0].TakeHeld())
 }
@@ -177,7 +177,7 @@ func elsewheres(t *testing.T, allowed ...uint64) (limits.Attempts, []*elsewhere)
 	for _, limit := range allowed {
 		e := newElsewhere(standing(t).FixedWindow(), nil)
 		m := limits.NewAttempt(e)
-		m.Request = weir.Request{Key: "a", Limit: limit, Duration: time.Minute, Cost: 2}
+		m.Op.Request = weir.Request{Key: "a", Limit: limit, Duration: time.Minute, Cost: 2}
 		attempts, strategies = append(attempts, m), append(strategies, e)
 	}
 	return attempts, strategies
@@ -185,12 +185,12 @@ func elsewheres(t *testing.T, allowed ...uint64) (limits.Attempts, []*elsewhere)
 
 func TestWhatIsGivenBackIsNotInTheResult(t *testing.T) {
 	attempts, strategies := elsewheres(t, 5, 0)
-	_, err := strategies[0].Run(t.Context(), &attempts[0].Request)
+	_, err := strategies[0].Run(t.Context(), &attempts[0].Op.Request)
 	require.NoError(t, err)
 	allowed, err := attempts.Take(t.Context(), nil)
 	require.NoError(t, err)
 	assert.False(t, allowed)
-	assert.EqualValues(t, 2, attempts[0].Result.TotalRequests, "of the request before")
+	assert.EqualValues(t, 2, attempts[0].Op.Result.TotalRequests, "of the request before")
 	assert.False(t, attempts[0].Taken())
 }
 
@@ -198,11 +198,11 @@ func TestAnErrorLeavesNoResult(t *testing.T) {
 	attempts, strategies := elsewheres(t, 5)
 	_, err := attempts.Take(t.Context(), nil)
 	require.NoError(t, err)
-	require.EqualValues(t, 2, attempts[0].Result.TotalRequests)
+	require.EqualValues(t, 2, attempts[0].Op.Result.TotalRequests)
 	strategies[0].err = errors.New("down")
 	_, err = attempts.Take(t.Context(), nil)
 	require.ErrorIs(t, err, strategies[0].err)
-	assert.Zero(t, attempts[0].Result)
+	assert.Zero(t, attempts[0].Op.Result)
 }
 
 func TestNothingIsToleratedOnceTheContextHasEnded(t *testing.T) {

@@ -37,7 +37,7 @@ func (l Attempts) Take(ctx context.Context, tolerate func(error) bool) (bool, er
 		m := &l[i]
 		m.reset()
 		measured = measured || m.measures()
-		here = here && m.turn == inProcess && m.about != nil && !m.about.Waits && !m.Exempt && !m.Keep &&
+		here = here && m.turn == inProcess && m.about != nil && !m.about.Waits && !m.Exempt && !m.Op.Keep &&
 			!m.holds
 		together = together && here && !m.Advisory && m.has(weir.OpTakeAll) &&
 			m.about.Store == l[0].about.Store
@@ -81,17 +81,17 @@ func ended(ctx context.Context, i int) error {
 func (l Attempts) takeAll(ctx context.Context) bool {
 	ops := l[0].room[:0]
 	for i := range l {
-		l[i].Verb = weir.OpTakeAll
+		l[i].Op.Verb = weir.OpTakeAll
 		ops = append(ops, &l[i].Op)
 	}
-	l[0].Counter.Do(ctx, ops)
-	if l[0].Err != nil {
-		l[0].Err = nil
+	l[0].Op.Counter.Do(ctx, ops)
+	if l[0].Op.Err != nil {
+		l[0].Op.Err = nil
 		return false
 	}
 	verb := weir.OpTake
 	for i := range l {
-		if !l[i].Result.Allowed() {
+		if !l[i].Op.Result.Allowed() {
 			verb = weir.OpPeek
 		}
 	}
@@ -116,9 +116,9 @@ func (l Attempts) denied() bool {
 func (l Attempts) admit(ctx context.Context) bool {
 	for i := 1; i < len(l); i++ {
 		m := &l[i]
-		m.Verb, m.Deciding, m.room[0] = weir.OpPeek, true, &m.Op
-		m.Counter.Do(ctx, m.room[:1])
-		if m.Err != nil || !m.Result.Allowed() {
+		m.Op.Verb, m.Op.Deciding, m.room[0] = weir.OpPeek, true, &m.Op
+		m.Op.Counter.Do(ctx, m.room[:1])
+		if m.Op.Err != nil || !m.Op.Result.Allowed() {
 			m.called(weir.OpPeek)
 			return false
 		}
@@ -128,8 +128,8 @@ func (l Attempts) admit(ctx context.Context) bool {
 	}
 	for i := range l {
 		m := &l[i]
-		m.Verb, m.Deciding, m.room[0] = weir.OpTake, i > 0, &m.Op
-		m.Counter.Do(ctx, m.room[:1])
+		m.Op.Verb, m.Op.Deciding, m.room[0] = weir.OpTake, i > 0, &m.Op
+		m.Op.Counter.Do(ctx, m.room[:1])
 		m.called(weir.OpTake)
 		if m.phase != taken || ended(ctx, i) != nil {
 			return false
@@ -154,7 +154,7 @@ func (l Attempts) measure(ctx context.Context) {
 		if !m.measures() {
 			continue
 		}
-		key := m.Request.Key
+		key := m.Op.Request.Key
 		if before.last(measured{key, true}) >= from ||
 			m.Afterwards && before.last(measured{key, false}) >= from {
 			l[from:i].measureAtOnce(ctx)
@@ -273,7 +273,7 @@ func (l Attempts) call(ctx context.Context, verb weir.Verb, i int) {
 			break
 		}
 	}
-	m.Counter.Do(ctx, ops)
+	m.Op.Counter.Do(ctx, ops)
 	for at := i; ; at = l[at].next {
 		l[at].called(verb)
 		if l[at].next == 0 {
@@ -294,15 +294,15 @@ func (l Attempts) allGoOn(i int, goesOn func(*Attempt) bool) bool {
 // Refund gives the admissions back, but Afterwards, even if ctx has ended. It fails as Lost does.
 func (l Attempts) Refund(ctx context.Context) error {
 	for i := range l {
-		if m := &l[i]; m.held != nil && m.Err == nil {
-			m.Err = m.giveBack(context.WithoutCancel(ctx), 0)
-			if m.Err == nil {
+		if m := &l[i]; m.held != nil && m.Op.Err == nil {
+			m.Op.Err = m.giveBack(context.WithoutCancel(ctx), 0)
+			if m.Op.Err == nil {
 				m.called(weir.OpReturn)
 			}
 		}
 	}
 	_ = l.each(ctx, weir.OpReturn,
-		func(m *Attempt) bool { return m.Taken() && m.Err == nil && !m.Afterwards }, nil)
+		func(m *Attempt) bool { return m.Taken() && m.Op.Err == nil && !m.Afterwards }, nil)
 	return l.Lost()
 }
 
@@ -321,8 +321,8 @@ func (l Attempts) giveBack(ctx context.Context, cost uint64) error {
 func (l Attempts) Lost() error {
 	var errs []error
 	for i := range l {
-		if l[i].Taken() && l[i].Err != nil {
-			errs = append(errs, l[i].Err)
+		if l[i].Taken() && l[i].Op.Err != nil {
+			errs = append(errs, l[i].Op.Err)
 		}
 	}
 	return errors.Join(errs...)
@@ -351,9 +351,9 @@ func (l Attempts) open(ctx context.Context) (open bool) {
 	for i := range l {
 		m := &l[i]
 		switch {
-		case m.Denies(), m.Err != nil && (m.limit == nil || !m.limit.Opens(m.Err)):
+		case m.Denies(), m.Op.Err != nil && (m.limit == nil || !m.limit.Opens(m.Op.Err)):
 			return false
-		case m.Err != nil:
+		case m.Op.Err != nil:
 			open = true
 		}
 	}
@@ -374,7 +374,7 @@ func (l Attempts) CountOnce() {
 			continue
 		}
 		if first := seen.last(c); first >= 0 {
-			if l[first].Request.Limit <= m.Request.Limit {
+			if l[first].Op.Request.Limit <= m.Op.Request.Limit {
 				m.Exempt = true
 				continue
 			}
@@ -405,7 +405,7 @@ func (l Attempts) look(ctx context.Context) (binding int, err error) {
 		return -1, err
 	}
 	for i := range l {
-		err = l[i].Err
+		err = l[i].Op.Err
 		if err != nil {
 			return -1, err
 		}

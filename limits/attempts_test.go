@@ -60,7 +60,7 @@ func many(s weir.Strategy, n int) limits.Attempts {
 	attempts := make(limits.Attempts, n)
 	for i := range attempts {
 		attempts[i] = limits.NewAttempt(s)
-		attempts[i].Request = weir.Request{Key: strconv.Itoa(i), Limit: 1, Duration: time.Minute}
+		attempts[i].Op.Request = weir.Request{Key: strconv.Itoa(i), Limit: 1, Duration: time.Minute}
 	}
 	return attempts
 }
@@ -69,7 +69,7 @@ func many(s weir.Strategy, n int) limits.Attempts {
 func TestCountOnceLeavesOneThatTakes(t *testing.T) {
 	attempts := many(standing(t).FixedWindow(), 4)
 	for i := range attempts[:3] {
-		attempts[i].Key = "a"
+		attempts[i].Op.Key = "a"
 	}
 	attempts[0].Exempt = true
 	attempts.CountOnce()
@@ -97,7 +97,7 @@ func TestAStoreThatFailsIsPeekedAtOnce(t *testing.T) {
 	l := standing(t)
 	store := &batchStore{err: errors.New("down")}
 	attempts := append(many(newBatching(l.FixedWindow(), store), 50), many(l.SlidingWindow(), 2)...)
-	attempts[50].Request.Limit = 0
+	attempts[50].Op.Request.Limit = 0
 	allowed, err := attempts.Take(t.Context(), nil)
 	require.NoError(t, err)
 	assert.False(t, allowed)
@@ -114,9 +114,9 @@ func TestLimitsOfOneStoreDecideTogether(t *testing.T) {
 			stores[i%6] = new(batchStore)
 		}
 		attempts = append(attempts, many(newBatching(l.FixedWindow(), stores[i%6]), 1)...)
-		attempts[i].Request.Key = strconv.Itoa(i)
+		attempts[i].Op.Request.Key = strconv.Itoa(i)
 	}
-	attempts[57].Request.Limit = 0 // of the fourth store
+	attempts[57].Op.Request.Limit = 0 // of the fourth store
 	allowed, err := attempts.Take(t.Context(), nil)
 	require.NoError(t, err)
 	assert.False(t, allowed)
@@ -153,7 +153,7 @@ func TestMeasuresOnOneKeyAreInOrder(t *testing.T) {
 			attempts := many(newBatching(standing(t).FixedWindow(), store), len(tt.keys))
 			for i, key := range []byte(tt.keys) {
 				m := &attempts[i]
-				m.Request.Key, m.Afterwards = string(key|0x20), key < 'a'
+				m.Op.Request.Key, m.Afterwards = string(key|0x20), key < 'a'
 				m.Look = !m.Afterwards
 			}
 			_, err := attempts.Take(t.Context(), nil)
@@ -187,7 +187,7 @@ func TestAClientThatLeavesEndsTheDecision(t *testing.T) {
 			next()
 		}, weir.OpTake, weir.OpPeek, weir.OpReturn, weir.OpCharge), 10_000)
 		for i := range attempts {
-			attempts[i].Afterwards, attempts[i].Request.Limit = afterwards, 5
+			attempts[i].Afterwards, attempts[i].Op.Request.Limit = afterwards, 5
 		}
 		_, err := attempts.Take(ctx, nil)
 		require.ErrorIs(t, err, context.Canceled)
@@ -201,7 +201,7 @@ func TestAClientThatLeavesEndsTheDecision(t *testing.T) {
 			if afterwards {
 				want = 1
 			}
-			require.Equal(t, want, counted(t, s, &attempts[i].Request), "limit %d", i)
+			require.Equal(t, want, counted(t, s, &attempts[i].Op.Request), "limit %d", i)
 		}
 	}
 }
@@ -216,8 +216,8 @@ func TestAClientThatHasLeftGetsNoDecisionOnManyLimits(t *testing.T) {
 		_, err := attempts.Take(ctx, nil)
 		assert.Equal(t, ends, errors.Is(err, context.Canceled), "%d limits", n)
 		if ends {
-			assert.Zero(t, counted(t, s, &attempts[n-1].Request))
-			assert.Zero(t, counted(t, s, &attempts[10].Request))
+			assert.Zero(t, counted(t, s, &attempts[n-1].Op.Request))
+			assert.Zero(t, counted(t, s, &attempts[10].Op.Request))
 		}
 	}
 }

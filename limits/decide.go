@@ -40,7 +40,7 @@ func Decide(ctx context.Context, asks ...weir.Ask) (out weir.Outcome, err error)
 	defer putAttempts(l)
 	for i := range asks {
 		(*l)[i].askFor(&asks[i])
-		(*l)[i].Full = true
+		(*l)[i].Op.Full = true
 	}
 	if err := checkCounts(*l); err != nil {
 		return out, err

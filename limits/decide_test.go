@@ -114,7 +114,7 @@ func TestTakeTwiceOnOneCount(t *testing.T) {
 	s := standing(t).FixedWindow()
 	attempts := limits.Attempts{limits.NewAttempt(s), limits.NewAttempt(s)}
 	for i := range attempts {
-		attempts[i].Request = ask(s, "a", 5, 2-uint64(i)).Request
+		attempts[i].Op.Request = ask(s, "a", 5, 2-uint64(i)).Request
 	}
 	for want := range 3 {
 		allowed, err := attempts.Take(context.Background(), nil)
@@ -254,11 +254,11 @@ func TestLimitsThatLookAndThoseAfterwards(t *testing.T) {
 	s, ctx := standing(t).TokenBucket(0), context.Background()
 	take := func(cost uint64, set func(m *limits.Attempt)) (bool, uint64) {
 		l := limits.Attempts{limits.NewAttempt(s)}
-		l[0].Request = weir.Request{Key: "a", Limit: 10, Cost: cost, Duration: time.Minute}
+		l[0].Op.Request = weir.Request{Key: "a", Limit: 10, Cost: cost, Duration: time.Minute}
 		set(&l[0])
 		allowed, err := l.Take(ctx, nil)
 		require.NoError(t, err)
-		return allowed, l[0].Result.TotalRequests
+		return allowed, l[0].Op.Result.TotalRequests
 	}
 	look, after := func(m *limits.Attempt) { m.Look = true }, func(m *limits.Attempt) { m.Afterwards = true }
 	for _, step := range []struct {
@@ -274,13 +274,13 @@ func TestLimitsThatLookAndThoseAfterwards(t *testing.T) {
 	}
 
 	l := limits.Attempts{limits.NewAttempt(s), limits.NewAttempt(s)}
-	l[0].Request = weir.Request{Key: "b", Limit: 10, Cost: 4, Duration: time.Minute}
-	l[1].Request = weir.Request{Key: "c", Limit: 0, Duration: time.Minute}
+	l[0].Op.Request = weir.Request{Key: "b", Limit: 10, Cost: 4, Duration: time.Minute}
+	l[1].Op.Request = weir.Request{Key: "c", Limit: 0, Duration: time.Minute}
 	l[0].Afterwards = true
 	allowed, err := l.Take(ctx, nil)
 	require.NoError(t, err)
 	assert.False(t, allowed)
-	res, err := ops.Peek(ctx, s, &l[0].Request)
+	res, err := ops.Peek(ctx, s, &l[0].Op.Request)
 	require.NoError(t, err)
 	assert.EqualValues(t, 8, res.TotalRequests, "four count, though the other denies")
 
@@ -314,9 +314,9 @@ func TestALookIsNoRun(t *testing.T) {
 		{weir.Request{Key: "full", Limit: 5, Duration: time.Minute}, func(*limits.Attempt) {}, 8},
 	} {
 		attempts := limits.Attempts{limits.NewAttempt(s), limits.NewAttempt(s), limits.NewAttempt(s)}
-		attempts[0].Request = weir.Request{Key: "a", Limit: 10, Cost: 3, Duration: time.Minute}
-		attempts[1].Request = c.second
-		attempts[2].Request = weir.Request{Key: "a", Limit: 100, Duration: time.Minute}
+		attempts[0].Op.Request = weir.Request{Key: "a", Limit: 10, Cost: 3, Duration: time.Minute}
+		attempts[1].Op.Request = c.second
+		attempts[2].Op.Request = weir.Request{Key: "a", Limit: 100, Duration: time.Minute}
 		c.set(&attempts[1])
 		allowed, err := attempts.Take(ctx, func(err error) bool {
 			return err == nil || errors.Is(err, weir.ErrFull)
@@ -338,7 +338,7 @@ func TestAWrapperIsRightByDefault(t *testing.T) {
 	assert.Equal(t, "token bucket", ops.Name(s))
 	assert.Same(t, l, s.About().Limiter)
 	a := limits.NewAttempt(s)
-	a.Request = weir.Request{Limit: 3}
+	a.Op.Request = weir.Request{Limit: 3}
 	assert.EqualValues(t, 7, a.Most())
 
 	tiers := mustTiers(t, l, weir.Tier{Limit: 2, Duration: time.Second})
@@ -371,8 +371,8 @@ func TestLimitsSeeWhatIsInsideOfWrappers(t *testing.T) {
 		}
 		attempts := limits.Attempts{limits.NewAttempt(wrap(limits.AllOf(l.FixedWindow(), l.SlidingWindow()))),
 			limits.NewAttempt(l.Counter())}
-		attempts[0].Request = weir.Request{Key: name, Limit: 5, Duration: time.Minute}
-		attempts[1].Request = weir.Request{Key: name, Limit: 0, Duration: time.Minute}
+		attempts[0].Op.Request = weir.Request{Key: name, Limit: 5, Duration: time.Minute}
+		attempts[1].Op.Request = weir.Request{Key: name, Limit: 0, Duration: time.Minute}
 		for range 3 {
 			allowed, err := attempts.Take(ctx, nil)
 			require.NoError(t, err)
@@ -392,7 +392,7 @@ func TestLimitsSeeWhatIsInsideOfWrappers(t *testing.T) {
 		assert.False(t, one.CanRefund(), name)
 		_, err = limits.Decide(ctx, ask(inner, "k", 5, 1), ask(inner, "other", 5, 1))
 		require.ErrorIs(t, err, errors.ErrUnsupported, name)
-		one.Request, one.Look = weir.Request{Key: "k", Limit: 5, Duration: time.Minute}, true
+		one.Op.Request, one.Look = weir.Request{Key: "k", Limit: 5, Duration: time.Minute}, true
 		_, err = limits.Attempts{one}.Take(ctx, nil)
 		require.ErrorIs(t, err, errors.ErrUnsupported, name)
 		assert.Zero(t, ran, name)
@@ -480,11 +480,11 @@ func TestSourceOfOneThatCannotGiveBack(t *testing.T) {
 	irrevocable := ops.Around(s)
 	*irrevocable.About() = weir.About{Of: irrevocable, Verbs: weir.VerbsOf(weir.OpTake)}
 	l := limits.Attempts{limits.NewAttempt(irrevocable)}
-	l[0].Request = weir.Request{Key: "a", Limit: 5, Duration: time.Hour}
+	l[0].Op.Request = weir.Request{Key: "a", Limit: 5, Duration: time.Hour}
 	allowed, err := l.Take(context.Background(), nil)
 	require.NoError(t, err)
 	assert.True(t, allowed)
-	assert.Equal(t, weir.FromLocal, l[0].Source)
+	assert.Equal(t, weir.FromLocal, l[0].Op.Source)
 }
 
 // failing returns s as a Strategy of another process, whose calls fail with what why returns.
@@ -516,11 +516,11 @@ func TestArisenCostsCount(t *testing.T) {
 			ctx = ended
 		}
 		attempts := limits.Attempts{limits.NewAttempt(of)}
-		attempts[0].Request, attempts[0].Afterwards = weir.Request{Key: key, Limit: 5, Cost: 3,
+		attempts[0].Op.Request, attempts[0].Afterwards = weir.Request{Key: key, Limit: 5, Cost: 3,
 			Duration: 24 * time.Hour}, true
 		_, err := attempts.Take(ctx, nil)
 		require.NoError(t, err)
-		assert.EqualValues(t, 3, attempts[0].Result.TotalRequests, key)
+		assert.EqualValues(t, 3, attempts[0].Op.Result.TotalRequests, key)
 		down = false // what undecided owes is charged with the next decision
 		res := mustRun(t, of, &weir.Request{Key: key, Limit: 5, Duration: 24 * time.Hour})
 		assert.EqualValues(t, 4, res.TotalRequests, key)
@@ -534,20 +534,20 @@ func TestLeftIsTheTimeFromTheDecision(t *testing.T) {
 	for _, s := range every(t)(func() time.Time { return now })[:6] {
 		for _, key := range []string{"a", "longer than a slot has room for"} {
 			l := limits.Attempts{limits.NewAttempt(s)}
-			l[0].Request = weir.Request{Key: key, Limit: 3, Duration: time.Minute}
+			l[0].Op.Request = weir.Request{Key: key, Limit: 3, Duration: time.Minute}
 			for i := range 10 {
 				now = now.Add(1234567 * time.Nanosecond)
 				l[0].Look = i%2 == 1
 				allowed, err := l.Take(t.Context(), nil)
 				require.NoError(t, err)
 				require.Equal(t, i < 6 || l[0].Look, allowed, "%s, call %d", ops.Name(s), i)
-				assert.Equal(t, l[0].Result.ExpiresAt.Sub(now), l[0].Left, "%s, call %d", ops.Name(s), i)
+				assert.Equal(t, l[0].Op.Result.ExpiresAt.Sub(now), l[0].Op.Left, "%s, call %d", ops.Name(s), i)
 			}
 		}
 		other := limits.Attempts{limits.NewAttempt(struct{ weir.Strategy }{s})}
-		other[0].Request = weir.Request{Key: "c", Limit: 3, Duration: time.Minute}
+		other[0].Op.Request = weir.Request{Key: "c", Limit: 3, Duration: time.Minute}
 		_, err := other.Take(t.Context(), nil)
 		require.NoError(t, err)
-		assert.Zero(t, other[0].Left)
+		assert.Zero(t, other[0].Op.Left)
 	}
 }

@@ -104,8 +104,8 @@ func ExampleAttempts() {
 		limits.NewAttempt(limiter.SlidingLog())}
 	attempts[1].Advisory = true // it is tried out, and denies nothing
 	for range 3 {
-		attempts[0].Request = weir.Request{Key: "ann", Limit: 5, Duration: time.Second}
-		attempts[1].Request = weir.Request{Key: "ann", Limit: 2, Duration: time.Second}
+		attempts[0].Op.Request = weir.Request{Key: "ann", Limit: 5, Duration: time.Second}
+		attempts[1].Op.Request = weir.Request{Key: "ann", Limit: 2, Duration: time.Second}
 		allowed, err := attempts.Take(context.Background(), nil)
 		if err != nil {
 			panic(err)

@@ -29,7 +29,7 @@ func Reserve(ctx context.Context, asks ...weir.Ask) (*weir.Reservation, error) {
 		if m.about == nil || !m.has(weir.OpReturn) || !m.has(weir.OpCharge) {
 			return nil, fmt.Errorf("limits: Reserve: %w", m.unsupported("refund and charge"))
 		}
-		m.Keep, m.Full, ops[i] = true, true, &m.Op
+		m.Op.Keep, m.Op.Full, ops[i] = true, true, &m.Op
 	}
 	if err := checkCounts(attempts); err != nil {
 		return nil, err

@@ -183,7 +183,7 @@ func TestWrappersAreNotTakenTogether(t *testing.T) {
 	attempts := limits.Attempts{limits.NewAttempt(ops.Around(weir.CounterOf(wide))),
 		limits.NewAttempt(ops.Around(weir.CounterOf(narrow)))}
 	for i := range attempts {
-		attempts[i].Key = "k"
+		attempts[i].Op.Key = "k"
 	}
 	allowed, err := attempts.Take(t.Context(), nil)
 	require.NoError(t, err)

@@ -42,7 +42,7 @@ func twiceOfMany(l Attempts) (first, second int) {
 	for j := range l {
 		parts := l[j : j+1]
 		if of := l[j].several(); of != nil {
-			parts = of.ask(nil, &l[j].Request)
+			parts = of.ask(nil, &l[j].Op.Request)
 		}
 		for i := range parts {
 			c := parts[i].count()

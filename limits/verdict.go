@@ -15,10 +15,10 @@ type verdict struct {
 
 // goesOn adds the decision of m, and reports whether the others are to decide.
 func (v *verdict) goesOn(ctx context.Context, m *Attempt) bool {
-	if m.Err != nil && v.err == nil && (v.tolerate == nil || !v.tolerate(m.Err)) {
-		v.err = m.Err
+	if m.Op.Err != nil && v.err == nil && (v.tolerate == nil || !v.tolerate(m.Op.Err)) {
+		v.err = m.Op.Err
 	}
-	v.failed = cmp.Or(v.failed, m.Err)
+	v.failed = cmp.Or(v.failed, m.Op.Err)
 	if v.failed != nil && v.err == nil && ctx.Err() != nil {
 		v.err = v.failed
 	}

@@ -110,7 +110,7 @@ func TestLooksAndChargesTakeOneRoundTrip(t *testing.T) {
 		var attempts limits.Attempts
 		for i := range 3 {
 			l := limits.NewAttempt(s.FixedWindow())
-			l.Request = weir.Request{Key: key + fmt.Sprint(i), Limit: 10, Cost: 8, Duration: time.Hour}
+			l.Op.Request = weir.Request{Key: key + fmt.Sprint(i), Limit: 10, Cost: 8, Duration: time.Hour}
 			set(&l)
 			attempts = append(attempts, l)
 		}
@@ -139,7 +139,7 @@ func TestWorkInFlightIsHeldBesideALimit(t *testing.T) {
 	require.NoError(t, err)
 	attempts := limits.Attempts{limits.NewAttempt(s.FixedWindow()), held}
 	for i := range attempts {
-		attempts[i].Request = weir.Request{Key: "a", Limit: 1, Duration: time.Hour}
+		attempts[i].Op.Request = weir.Request{Key: "a", Limit: 1, Duration: time.Hour}
 	}
 	allowed, err := attempts.Take(t.Context(), nil)
 	require.NoError(t, err)
@@ -147,7 +147,7 @@ func TestWorkInFlightIsHeldBesideALimit(t *testing.T) {
 	place := attempts[1].TakeHeld()
 	require.NotNil(t, place)
 	require.NoError(t, place.Release(t.Context()))
-	res := mustPeek(t, s.InFlight(), &attempts[1].Request)
+	res := mustPeek(t, s.InFlight(), &attempts[1].Op.Request)
 	assert.True(t, res.Allowed(), "the place is free again")
 }
 
@@ -155,9 +155,9 @@ func TestWorkInFlightIsHeldBesideALimit(t *testing.T) {
 func TestOneLimitNeedsNoPipeline(t *testing.T) {
 	s, ctx := open(t, redistest.Start(t).Addr, redislimit.Config{}).FixedWindow(), context.Background()
 	attempts := limits.Attempts{limits.NewAttempt(s)}
-	attempts[0].Request = weir.Request{Key: "a", Limit: 1 << 40, Duration: time.Hour}
+	attempts[0].Op.Request = weir.Request{Key: "a", Limit: 1 << 40, Duration: time.Hour}
 	run := testing.AllocsPerRun(500, func() {
-		_, err := s.Run(ctx, &attempts[0].Request)
+		_, err := s.Run(ctx, &attempts[0].Op.Request)
 		require.NoError(t, err)
 	})
 	take := testing.AllocsPerRun(500, func() {

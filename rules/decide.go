@@ -118,7 +118,7 @@ func (c *call) boundKey(r *Rule) {
 func (a *ask) hold(key string, hits uint64, giveBack, afterwards bool) {
 	l := a.limit
 	*a.held = a.strategy.limit
-	a.held.Request = weir.Request{Key: key, Limit: uint64(l.Requests), Duration: l.Period(),
+	a.held.Op.Request = weir.Request{Key: key, Limit: uint64(l.Requests), Duration: l.Period(),
 		Cost: max(1, hits)}
 	a.refunds = giveBack && hits > 0
 	a.held.Advisory, a.held.Exempt = a.shadow || a.quota, a.refunds
@@ -216,7 +216,7 @@ func (c *call) giveBack(ctx context.Context) error {
 		a.held.Exempt, a.held.Look, a.held.Advisory = false, true, true
 		_, err := c.limits[i:i+1].Take(ctx, nil)
 		errs = append(errs, err)
-		a.held.Result.State = weir.Allow // what gives back is never over
+		a.held.Op.Result.State = weir.Allow // what gives back is never over
 	}
 	return errors.Join(errs...)
 }
@@ -227,7 +227,7 @@ func (c *call) refund(ctx context.Context, a *ask, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	req := a.held.Request
+	req := a.held.Op.Request
 	if a.limit.Algorithm == TokenBucket {
 		req.Cost = min(req.Cost, a.limit.capacity())
 	} else {
@@ -298,12 +298,12 @@ func (c *call) places() (held []*weir.Held) {
 // reset returns the time until the limit is reset.
 func (a *ask) reset(now time.Time) time.Duration {
 	switch {
-	case !a.held.Result.ExpiresAt.IsZero():
-		return max(0, a.held.Result.ExpiresAt.Sub(now))
+	case !a.held.Op.Result.ExpiresAt.IsZero():
+		return max(0, a.held.Op.Result.ExpiresAt.Sub(now))
 	case a.limit.Algorithm == InFlight:
 		return 0
 	}
-	period := a.held.Request.Duration
+	period := a.held.Op.Request.Duration
 	if of := a.strategy.windows; of != nil {
 		_, end := of.Window(now.Unix())
 		return time.Unix(end, 0).Sub(now)
@@ -320,7 +320,7 @@ func (a *ask) lastTaken(ctx context.Context, now time.Time) (*weir.Result, error
 	if a.limit.Algorithm == TokenBucket {
 		return &weir.Result{State: weir.Allow, ExpiresAt: now.Add(bounds.MaxDuration)}, nil
 	}
-	req := a.held.Request
+	req := a.held.Op.Request
 	req.Cost, req.Limit = 1, ample
 	op := &weir.Op{Verb: weir.OpPeek, Request: req}
 	taken, err := &op.Result, a.strategy.do(ctx, op)

@@ -98,7 +98,7 @@ var named = []namedMutant{
 		"return k.renewAfter(12)", "return 0",
 		"internal/core/renewal", "TestARenewalFollowsAnErrorSoon"},
 	{"a Reserve of two on one store is a Run of both", "limits/reserve.go",
-		"m.Keep, m.Full, ops[i] = true, true, &m.Op", "m.Keep, m.Full, ops[i] = false, true, &m.Op",
+		"m.Op.Keep, m.Op.Full, ops[i] = true, true, &m.Op", "m.Op.Keep, m.Op.Full, ops[i] = false, true, &m.Op",
 		"limits", "TestReserveOfTwoOnOneStore"},
 	{"CommitEach takes more costs than there are asks", "hold.go",
 		"if len(actual) != len(v.ops) {", "if len(actual) < len(v.ops) {",

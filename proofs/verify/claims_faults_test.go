@@ -169,7 +169,7 @@ var claimFaults = []struct {
 	{"redislimit", "TestPartialReturnsOfATokenBucket",
 		[]edit{{"redislimit/token_bucket.go", "grow(before, p.Each)", "grow(0*before, p.Each)"}}},
 	{"redislimit", "TestCancelAfterResetGivesNothingBack",
-		[]edit{{"limits/reserve.go", "m.Keep, m.Full, ops[i] = true, true, &m.Op", "m.Keep, m.Full, ops[i] = false, true, &m.Op"}}},
+		[]edit{{"limits/reserve.go", "m.Op.Keep, m.Op.Full, ops[i] = true, true, &m.Op", "m.Op.Keep, m.Op.Full, ops[i] = false, true, &m.Op"}}},
 	{"redislimit", "TestWorkInFlightIsHeldBesideALimit",
 		[]edit{{"limits/attempt.go", "if verb == weir.OpTake && l.holds {", "if false {"}}},
 	{"cmd/weir/internal/proxy", "TestTheLastPieceIsBoundedToo",

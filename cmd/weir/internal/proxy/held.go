@@ -132,7 +132,7 @@ func (h *heldTo) look(ctx context.Context, key string, now time.Time) cli.Held {
 		AtOnce: h.AtOnce}
 	ask := limits.Attempts{limits.NewAttempt(h.policy.Strategy)}
 	ask[0].Look = true
-	ask[0].Request = weir.Request{Key: h.policy.Key(key), Limit: h.policy.Limit,
+	ask[0].Op.Request = weir.Request{Key: h.policy.Key(key), Limit: h.policy.Limit,
 		Duration: cmp.Or(h.policy.Duration, time.Minute)}
 	if _, err := ask.Take(ctx, nil); err != nil {
 		held.Error = err.Error()
@@ -144,7 +144,7 @@ func (h *heldTo) look(ctx context.Context, key string, now time.Time) cli.Held {
 	if !of.About().Verbs.Has(weir.OpPeek) {
 		return held
 	}
-	op := &weir.Op{Counter: of, Verb: weir.OpPeek, Request: ask[0].Request}
+	op := &weir.Op{Counter: of, Verb: weir.OpPeek, Request: ask[0].Op.Request}
 	of.Do(ctx, []*weir.Op{op})
 	switch peek := &op.Result; {
 	case op.Err != nil:
