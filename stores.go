@@ -299,11 +299,12 @@ func (t *taking) find(op *Op, s *slotStrategy) bool {
 		return false
 	}
 	t.op, t.slotStrategy, t.p = op, s, s.costing(op.Cost)
-	key := s.in.Period(t.p.Scale)
 	if s.series != nil {
 		t.w = s.series.Current.Load()
-		key = t.w.Fixed
+		t.slot, t.state, _ = s.in.Table.Find(op.Key, &t.w.Fixed)
+		return t.slot != nil
 	}
+	key := s.in.Period(t.p.Scale)
 	t.slot, t.state, _ = s.in.Table.Find(op.Key, &key)
 	return t.slot != nil
 }
