@@ -338,7 +338,9 @@ func (l *Limiter) plannedStates(
 // described sets the About of t.
 func (t *Tiers) described() *Tiers {
 	a := t.in.Algorithm.(*algorithm.Tiers)
-	t.in.Left = func(s *algorithm.Slices, p params, now int64, admitted bool) (left int64, unsaid bool) {
+	t.in.Left = func(
+		s *algorithm.Slices, p params, now int64, admitted bool,
+	) (left int64, unsaid bool) {
 		if !admitted && p.Cost > 1 { // else nothing is left
 			left = a.Left(s, now)
 		}
@@ -464,6 +466,7 @@ func (b *LeakyBucket) Limit(n uint64, d time.Duration) *Limit { return mustLimit
 func (b *LeakyBucket) bind(m *Limit) (Counter, error) {
 	of := *b
 	of.in.Scale = m.keyScale()
-	err := of.bindTo(m.seriesName(uint64(b.in.Algorithm.(*engine.Line).Length)), m.numbers(), &of.in.Keys)
+	name := m.seriesName(uint64(b.in.Algorithm.(*engine.Line).Length))
+	err := of.bindTo(name, m.numbers(), &of.in.Keys)
 	return of.described(), err
 }

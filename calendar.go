@@ -89,7 +89,8 @@ func (c *Calendar) window() time.Duration { return c.series.Calendar.Load().Unit
 // described sets the About of c.
 func (c *Calendar) described() *Calendar {
 	c.describe(c, About{
-		Name: "calendar", Lapses: LapsesAtOnce, Window: c.window(), Period: c.series.Calendar.Load().String(),
+		Name: "calendar", Lapses: LapsesAtOnce, Window: c.window(),
+		Period: c.series.Calendar.Load().String(),
 	})
 	return c
 }

@@ -87,7 +87,7 @@ package weir
 //
 //	limiter.go       Limiter: New, Stats, Close; the errors
 //	strategy.go      Strategy, Request, Result; where a Strategy counts; bounds
-//	op.go            Counter, Op and its Verbs, About; how an Op and the engine meet
+//	counter.go       Counter, Op and its Verbs, About; how an Op and the engine meet
 //	limit.go         Limit: all that it can do; NewLimit
 //	outcome.go       Outcome, and how people read it; how much is left, where a Result does not say
 //	                 it

@@ -141,8 +141,9 @@ func ReadNow(l *Limiter) time.Time { return l.clock.Time(l.clock.Read()) }
 
 // StateBytes returns how many bytes the states of a limiter hold, by a look at each.
 func StateBytes(l *Limiter) int64 {
-	return bytesOf(l.stores.Logs.Table) + bytesOf(l.stores.Lists.Table) + bytesOf(l.stores.Tiers.Table) +
-		bytesOf(l.stores.Queues.Table)
+	s := &l.stores
+	return bytesOf(s.Logs.Table) + bytesOf(s.Lists.Table) + bytesOf(s.Tiers.Table) +
+		bytesOf(s.Queues.Table)
 }
 
 func bytesOf[S states.State](t *states.Table[S]) (n int64) {

@@ -31,7 +31,9 @@ func newWindowStrategy(l *Limiter, in *windows.Series) slotStrategy {
 	s := newSlotStrategy(l, engine.FixedKind)
 	s.series, s.duration = in, time.Duration(in.Scale()*msec)
 	s.in.Series, s.in.Scale = in.Number, in.Scale()
-	s.in.Algorithm = &algorithm.FixedWindow{End: func(_, now int64) int64 { return in.Window(now).End }}
+	s.in.Algorithm = &algorithm.FixedWindow{
+		End: func(_, now int64) int64 { return in.Window(now).End },
+	}
 	return s
 }
 

@@ -76,7 +76,8 @@ func FuzzRateLimitFields(f *testing.F) {
 		c.observe(t.Context(), false)
 		policies := checkField(t, string(appendPolicies(nil, c.states)))
 		require.Len(t, policies, 2)
-		limits := checkField(t, strings.TrimPrefix(string(appendRemaining(nil, c.states, true, c.jitter)), comma))
+		line := string(appendRemaining(nil, c.states, true, c.jitter))
+		limits := checkField(t, strings.TrimPrefix(line, comma))
 		require.Len(t, limits, 2)
 		after := ceilSeconds(c.retryAfter())
 		denied := c.states[0].denied || c.states[1].denied

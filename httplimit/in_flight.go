@@ -72,7 +72,8 @@ func takeHeld(held holds, limits limits.Attempts) holds {
 		case *weir.Held:
 			held = places{all, place}
 		case places:
-			held = append(all, place)
+			all = append(all, place)
+			held = all
 		}
 	}
 	return held

@@ -190,7 +190,8 @@ func (s *state) binds(other *state) bool {
 func (s *state) nextQuota(ctx context.Context) time.Time {
 	a, ask := s.about, s.ask
 	if a.Verbs.Has(weir.OpForecast) {
-		s.probe = weir.Op{Counter: a.Of, Verb: weir.OpForecast, Request: ask.Op.Request, Result: ask.Op.Result}
+		s.probe = weir.Op{Counter: a.Of, Verb: weir.OpForecast, Request: ask.Op.Request,
+			Result: ask.Op.Result}
 		s.probes[0] = &s.probe
 		a.Of.Do(ctx, s.probes[:])
 		switch {

@@ -218,7 +218,8 @@ func (l *Attempt) outweighs(m *Attempt) bool {
 	if l.Denies() && m.Denies() && l.Op.Result.ExpiresAt.IsZero() && m.Op.Result.ExpiresAt.IsZero() {
 		return l.Never() && !m.Never()
 	}
-	return outweighs(&l.Op.Result, &m.Op.Result, cmp.Or(l.burst(), l.Op.Limit), cmp.Or(m.burst(), m.Op.Limit))
+	return outweighs(&l.Op.Result, &m.Op.Result, cmp.Or(l.burst(), l.Op.Limit),
+		cmp.Or(m.burst(), m.Op.Limit))
 }
 
 // outweighs reports whether res, held against most, binds rather than other, which is before it: if
@@ -300,7 +301,7 @@ func (l *Attempt) called(verb weir.Verb) {
 		l.Op.Result = weir.Result{}
 	}
 	switch {
-	case verb == weir.OpPeek && l.Op.Err != nil && !l.Look && !l.strict: // it decides later, or need not
+	case verb == weir.OpPeek && l.Op.Err != nil && !l.Look && !l.strict: // it may decide later
 		l.Op.Err = nil
 	case l.Op.Err != nil:
 	case verb == weir.OpTake:

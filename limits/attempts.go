@@ -37,8 +37,8 @@ func (l Attempts) Take(ctx context.Context, tolerate func(error) bool) (bool, er
 		m := &l[i]
 		m.reset()
 		measured = measured || m.measures()
-		here = here && m.turn == inProcess && m.about != nil && !m.about.Waits && !m.Exempt && !m.Op.Keep &&
-			!m.holds
+		here = here && m.turn == inProcess && m.about != nil && !m.about.Waits && !m.Exempt &&
+			!m.Op.Keep && !m.holds
 		together = together && here && !m.Advisory && m.has(weir.OpTakeAll) &&
 			m.about.Store == l[0].about.Store
 	}

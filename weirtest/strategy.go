@@ -114,8 +114,8 @@ type Laws struct {
 //   - Queue, RetryInstant: a caller is denied, at once, only when Queue others wait, and finds a
 //     place at ExpiresAt.
 //   - GivingUp: a caller whose context is done leaves at once, and those behind it move up.
-//   - About, Run, Keys, NeverPasses, BadInput, Request, Context, Peek, Refund, Reset, Seed, Charge: as
-//     above.
+//   - About, Run, Keys, NeverPasses, BadInput, Request, Context, Peek, Refund, Reset, Seed, Charge:
+//     as above.
 func TestStrategy(
 	t *testing.T, newStrategy func(t testing.TB, clock *Clock) weir.Strategy, laws Laws,
 ) {

@@ -19,7 +19,8 @@ type namedMutant struct {
 
 var named = []namedMutant{
 	{"a third place of one request is never released", "httplimit/in_flight.go",
-		"\t\t\theld = append(all, place)\n", "\t\t\t_ = append(all, place)\n", "httplimit", "TestEveryPlaceOfARequestIsReleased"},
+		"\t\t\tall = append(all, place)\n", "\t\t\t_ = append(all, place)\n",
+		"httplimit", "TestEveryPlaceOfARequestIsReleased"},
 	{"Release ends at the first error", "httplimit/in_flight.go",
 		"err = errors.Join(err, held.Release(ctx))",
 		"if err = errors.Join(err, held.Release(ctx)); err != nil {\n\t\t\treturn err\n\t\t}",
@@ -98,7 +99,7 @@ var named = []namedMutant{
 		"return k.renewAfter(12)", "return 0",
 		"internal/core/renewal", "TestARenewalFollowsAnErrorSoon"},
 	{"a Reserve of two on one store is a Run of both", "limits/reserve.go",
-		"m.Op.Keep, m.Op.Full, ops[i] = true, true, &m.Op", "m.Op.Keep, m.Op.Full, ops[i] = false, true, &m.Op",
+		"m.Op.Keep, m.Op.Full, ops[i] = true,", "m.Op.Keep, m.Op.Full, ops[i] = false,",
 		"limits", "TestReserveOfTwoOnOneStore"},
 	{"CommitEach takes more costs than there are asks", "hold.go",
 		"if len(actual) != len(v.ops) {", "if len(actual) < len(v.ops) {",

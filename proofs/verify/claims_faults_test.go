@@ -161,7 +161,7 @@ var claimFaults = []struct {
 	{".", "TestLoadKeepsWhoHasCountedMost",
 		[]edit{{"snapshot.go", "\t\tengine.MostCountedFirst(records)\n", ""}}},
 	{"limits", "TestReturnGivesBackWhatWasTaken",
-		[]edit{{"op.go", "\tif op.Result.Allowed() {\n\t\top.Receipt.Cost", "\tif true {\n\t\top.Receipt.Cost"}}},
+		[]edit{{"counter.go", "\tif op.Result.Allowed() {\n\t\top.Receipt.Cost", "\tif true {\n\t\top.Receipt.Cost"}}},
 	{"limits", "TestReturnInPartsGivesBackAsMuchAsOne",
 		[]edit{{"internal/core/engine/slots.go", "arith.Mul(uint64(t.Before), p.Each))", "arith.Mul(0*uint64(t.Before), p.Each))"}}},
 	{"limits", "TestPartialReturnsOfATokenBucket",

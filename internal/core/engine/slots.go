@@ -44,7 +44,7 @@ func (s *Slots) Take(id string, p Params, asOf int64) (v Verdict, now int64, err
 // Count implements [Store]. Of a fixed window it decides under the mutex: to count in one without,
 // see weir.CheckRate.
 func (s *Slots) Count(id, _ string, c *Call) (v Verdict, now int64, err error) {
-	slot, ok := c.Slot, false
+	slot := c.Slot
 	c.Slot = nil
 	switch {
 	case s.Kind == FixedKind, c.WantMark:
@@ -52,6 +52,7 @@ func (s *Slots) Count(id, _ string, c *Call) (v Verdict, now int64, err error) {
 	case slot == nil, c.AsOf != Present:
 		v, now, err = s.Take(id, c.Params, c.AsOf)
 	default:
+		var ok bool
 		now = c.Now
 		v, ok = s.Hit(slot, c.State, c.Params, now)
 		if !ok {

@@ -60,7 +60,7 @@ func Save(w io.Writer, s *Stores) error {
 	saveStates(e, logRecord, s.Logs.Table, e.log)
 	saveStates(e, logRecord, s.Lists.Table, func(g *algorithm.Listed) { e.log(&g.Log) })
 	saveStates(e, tiersRecord, s.Tiers.Table, e.slices)
-	saveStates(e, spacedRecord, s.Queues.Table, e.queue) // work in flight is saved by its places, above
+	saveStates(e, spacedRecord, s.Queues.Table, e.queue) // work in flight goes by its places, above
 	e.Byte(endRecord)
 	e.Int(e.records)
 	return e.Close()

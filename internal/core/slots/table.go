@@ -174,8 +174,8 @@ func (t *Table) admitCost(s *Slot, state, next Word, n int64) bool {
 }
 
 // SumUp adds the decisions that were made on the buckets. Carried is read before the slots, and
-// Allowed after them, so that hits under way make Allowed too low, which weir.Stats mends, and never
-// too high.
+// Allowed after them, so that hits under way make Allowed too low, which weir.Stats mends, and
+// never too high.
 func (t *Table) SumUp(sum *tally.Sums) {
 	sum.Allowed += t.Carried.Load()
 	sum.Denied += t.Denied.Load()

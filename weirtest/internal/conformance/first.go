@@ -29,15 +29,15 @@ func runs(s *suite) {
 	}
 }
 
-// describesItself checks that the About of a Counter is its own: with the About of another one its Do
-// is never called. A type that embeds a Counter and has another Run is none.
+// describesItself checks that the About of a Counter is its own: with the About of another one its
+// Do is never called. A type that embeds a Counter and has another Run is none.
 func describesItself(s *suite) {
 	c, ok := s.offers.(weir.Counter)
 	if !ok || weir.CounterOf(c) == c || embedsCounter(reflect.TypeOf(c)) {
 		return
 	}
-	panic(&failure{message: fmt.Sprintf("the strategy is a %T, and its About is of a %T, so that its Do is "+
-		"never called: a wrapper makes an About its own by About.By", c, c.About().Of)})
+	panic(&failure{message: fmt.Sprintf("the strategy is a %T, and its About is of a %T, so that "+
+		"its Do is never called: a wrapper makes an About its own by About.By", c, c.About().Of)})
 }
 
 // embedsCounter reports whether a type, or one that it points to, embeds a Counter.

@@ -360,13 +360,13 @@ func occupy(next http.Handler) http.Handler {
 }
 
 // collect collects the figures.
-func (c *conns) collect(ch chan<- prometheus.Metric) {
-	c.mu.Lock()
-	open, waiting := c.open, c.waiting.Len()
-	c.mu.Unlock()
+func (cs *conns) collect(ch chan<- prometheus.Metric) {
+	cs.mu.Lock()
+	open, waiting := cs.open, cs.waiting.Len()
+	cs.mu.Unlock()
 	ch <- prometheus.MustNewConstMetric(descConns, prometheus.GaugeValue, float64(open))
 	ch <- prometheus.MustNewConstMetric(descWaiting, prometheus.GaugeValue, float64(waiting))
-	refused, evicted := float64(c.refused.Load()), float64(c.evicted.Load())
+	refused, evicted := float64(cs.refused.Load()), float64(cs.evicted.Load())
 	ch <- prometheus.MustNewConstMetric(descRefused, prometheus.CounterValue, refused)
 	ch <- prometheus.MustNewConstMetric(descEvicted, prometheus.CounterValue, evicted)
 }
