@@ -13,8 +13,8 @@ import (
 	"github.com/weirgo/weir/internal/core/engine"
 )
 
-// WindowCounter counts a caller's hits in windows of one Duration: those of [Limiter.FixedWindow],
-// [Limiter.SlidingWindow] or [Limiter.Counter], which say what each promises.
+// WindowCounter counts a caller's hits in windows of one Duration. [Limiter.FixedWindow],
+// [Limiter.SlidingWindow] and [Limiter.Counter] make one, and say what each promises.
 type WindowCounter struct{ slotStrategy }
 
 // FixedWindow returns the fixed window counter as a Strategy: CheckRate, with its counts. It is the
