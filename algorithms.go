@@ -371,7 +371,10 @@ func (t *Tiers) bind(m *Limit) (Counter, error) {
 
 // LeakyBucket is the leaky bucket as a queue: requests wait their turn and leave at a fixed rate.
 // Make one with [Limiter.LeakyBucket].
-type LeakyBucket struct{ stateStrategy[*engine.Queue] }
+type LeakyBucket struct {
+	stateStrategy[*engine.Queue]
+	atOnce engine.States[*engine.Queue] // the same, in which nobody waits
+}
 
 // LeakyBucket returns a Strategy whose Run waits: requests of one key leave one after another in
 // order of arrival, Duration/Limit apart (rounded up to a nanosecond) and cost times that. Up to
@@ -397,7 +400,7 @@ type LeakyBucket struct{ stateStrategy[*engine.Queue] }
 // honoring the context, in having no slack, and in denying.
 func (l *Limiter) LeakyBucket(length int) *LeakyBucket {
 	in := engine.WithLine(l.stores.Queues, max(length, 0))
-	return (&LeakyBucket{stateStrategy[*engine.Queue]{
+	return (&LeakyBucket{stateStrategy: stateStrategy[*engine.Queue]{
 		reader: reader{l: l, most: math.MaxInt64, preparer: in.Algorithm.(*engine.Line)}, in: in,
 	}}).described()
 }
@@ -423,12 +426,12 @@ func (b *LeakyBucket) Do(ctx context.Context, ops []*Op) {
 		if op.Err != nil {
 			continue
 		}
-		in := b.in
+		in := &b.in
 		if op.AtOnce {
-			in = engine.WithLine(in, 0)
+			in = &b.atOnce
 		}
 		op.call.WantMark, op.call.WantRest = op.Keep, op.Full
-		v, now, err := b.pass(ctx, &op.Request, &op.call, &in)
+		v, now, err := b.pass(ctx, &op.Request, &op.call, in)
 		b.decided(op, v, now, err)
 	}
 }
@@ -455,6 +458,7 @@ func (b *LeakyBucket) pass(
 
 // described sets the About of b.
 func (b *LeakyBucket) described() *LeakyBucket {
+	b.atOnce = engine.WithLine(b.in, 0)
 	b.describe(b, About{Name: "leaky bucket", Waits: true})
 	return b
 }

@@ -34,8 +34,8 @@ type Counter interface {
 	// besides the Verb's outcome it changes back.
 	//
 	// A bad Request gets [ErrID] or [ErrScale] as in Run, a verb that it cannot do Op.Unsupported, and
-	// any other op a nil Err. A decision, which OpTake, OpTakeAll, OpLookup, OpHold and OpPeek make,
-	// has a Source and, where Do knows it, Left.
+	// any op that is done a nil Err. A decision, which OpTake, OpTakeAll, OpLookup, OpHold and OpPeek
+	// make, has a Source and, where Do knows it, Left.
 	Do(ctx context.Context, ops []*Op)
 }
 

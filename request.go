@@ -181,7 +181,7 @@ func (s *reader) decide(ctx context.Context, op *Op, in engine.Store) {
 // begin begins the call of a decision: it parses the request, unless a look has done so.
 func (s *reader) begin(ctx context.Context, op *Op) (err error) {
 	c := &op.call
-	if op.Verb == OpPeek || !op.Deciding {
+	if op.Verb == OpPeek || !op.Deciding || op.Keep {
 		c.Slot = nil
 	}
 	if c.Slot == nil {

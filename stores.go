@@ -150,7 +150,7 @@ func (s *slotStrategy) Do(ctx context.Context, ops []*Op) {
 func (s *slotStrategy) takeWindow(op *Op) {
 	at := &op.call
 	slot := at.Slot
-	at.Slot = nil
+	at.Slot, at.Rest = nil, engine.Rest{}
 	if slot != nil && op.Deciding &&
 		s.l.hit(slot, at.State, at.Cost, at.Limit, at.Window.Stamp(at.Now), at.Window, &op.Result) {
 		op.Left, op.Err = time.Duration(at.Window.End-at.Now), nil
@@ -339,6 +339,7 @@ func (t *taking) giveBack() {
 func (t *taking) decided(denied bool, now int64) {
 	l, op := t.l, t.op
 	op.Left, op.Source, op.Err = l.setResult(&op.Result, t.v, now), FromLocal, nil
+	op.call.Rest = engine.Rest{}
 	switch {
 	case !op.Full:
 	case !denied:

@@ -1127,3 +1127,17 @@ func TestALimitOfACalendarLastsAsLongAsItsWindows(t *testing.T) {
 	assert.EqualValues(t, 3, n)
 	assert.Equal(t, 24*time.Hour, d)
 }
+
+// An Op that is used again says nothing of the one before.
+func TestAnOpThatIsUsedAgainForgets(t *testing.T) {
+	l, _ := newLimiter(t, weir.Config{})
+	waits, windows := l.LeakyBucket(5).Limit(10, time.Second), l.FixedWindow().Limit(3, time.Minute)
+	op := &weir.Op{Full: true, Request: weir.Request{Key: "a"}}
+	require.NoError(t, weir.Do(t.Context(), waits, op))
+	for range 4 {
+		require.NoError(t, weir.Do(t.Context(), windows, op))
+	}
+	out := windows.Outcome(t.Context(), op)
+	assert.False(t, out.Allowed())
+	assert.Zero(t, out.Left)
+}

@@ -232,10 +232,11 @@ func (s *Slots) lockAsOf(
 }
 
 // Look implements [Store]. As part of a decision it leaves an admission to the count that follows.
-// It takes no lock for a known caller, unless a denial begins another epoch.
+// At the present it takes no lock for a known caller, unless a denial begins another epoch. Fixed
+// windows are looked at at the present.
 func (s *Slots) Look(id string, c *Call) (v Verdict, now int64, err error) {
 	c.Slot = nil
-	if c.AsOf == Present {
+	if c.AsOf == Present || s.Kind == FixedKind {
 		v, now, err = s.look(id, c)
 	} else {
 		v, now, err = s.decideLocked(id, c, toLook)

@@ -366,6 +366,7 @@ func (d *decoder) join(k *Keys) (*windows.Series, error) {
 // the window that now holds the end of the one that it was counted in.
 func (d *decoder) calendar() error {
 	d.limit.Calendar = d.Text(1)
+	d.Bad = d.Bad || len(d.limit.Calendar) > bounds.MaxKey
 	if d.Bad {
 		return nil
 	}

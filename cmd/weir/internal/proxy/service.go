@@ -48,13 +48,23 @@ type seconds struct {
 	GaveUp   []uint64  `json:"gave_up"`
 }
 
-// mostInFlight returns how many requests may be in flight: what the guard of an upstream has
-// learnt, or the given bound. 0: without one.
+// mostInFlight returns how many requests may be in flight: as many as the guard of an upstream has
+// learnt, or the given bound, whichever is less. 0: without one.
 func mostInFlight(p *Proxy) (most int64, learnt bool) {
-	if p.full != nil {
-		return int64(p.full.Stats().Limit), true
+	most = int64(p.cfg.MaxInFlight)
+	if p.full == nil {
+		return most, false
 	}
-	return int64(p.cfg.MaxInFlight), false
+	if n := int64(p.full.Stats().Limit); most == 0 || n < most {
+		return n, true
+	}
+	return most, false
+}
+
+// isSlow reports whether an upstream is slow, as the page says.
+func isSlow(served *traffic.Upstream) bool {
+	state := (&traffic.Facts{Past: served.Past()}).Latency()
+	return state == traffic.Warn || state == traffic.Bad
 }
 
 // serviceOf returns how the service does.

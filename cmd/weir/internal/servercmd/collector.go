@@ -3,9 +3,9 @@ package servercmd
 import (
 	"context"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
-	"time"
 )
 
 // heapRoom is by how much the heap of a server grows before it is collected, in bytes, while less
@@ -20,34 +20,50 @@ func leaveRoom(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
-	percent := gcPercent(heapInUse())
+	percent := gcPercent(inUse())
 	defer debug.SetGCPercent(debug.SetGCPercent(percent))
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
+	collected := make(chan struct{}, 1)
 	for {
+		afterCollection(func() {
+			select {
+			case collected <- struct{}{}:
+			default: // a look is due already
+			}
+		})
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-collected:
 		}
-		if next := gcPercent(heapInUse()); next != percent {
+		if next := gcPercent(inUse()); next != percent {
 			percent = next
 			debug.SetGCPercent(percent)
 		}
 	}
 }
 
-// gcPercent returns the GOGC that leaves heapRoom beside a heap of which so many bytes are in use,
-// in steps, since each change stops the program for an instant.
+// afterCollection has f called after the next collection.
+func afterCollection(f func()) {
+	runtime.AddCleanup(new([64]byte), func(f func()) { f() }, f)
+}
+
+// gcPercent returns the GOGC that leaves heapRoom beside so many bytes in use, in steps, since each
+// change stops the program for an instant. It is at most 400: then a heap of less than 16 MB is not
+// collected, since by default one of 4 MB is not.
 func gcPercent(inUse uint64) int {
-	const step = 50
-	percent := 100 * heapRoom / max(inUse, 1<<20)
+	const step, smallest = 50, 4 << 20
+	percent := 100 * heapRoom / max(inUse, smallest)
 	return int(max(100, percent/step*step))
 }
 
-// heapInUse returns how many bytes of the heap the last collection has found in use.
-func heapInUse() uint64 {
-	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	metrics.Read(live)
-	return live[0].Value.Uint64()
+// inUse returns how many bytes the last collection has found in use, with stacks and globals, of
+// which GOGC is a part, too.
+func inUse() (n uint64) {
+	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"},
+		{Name: "/gc/scan/globals:bytes"}}
+	metrics.Read(samples)
+	for _, s := range samples {
+		n += s.Value.Uint64()
+	}
+	return n
 }

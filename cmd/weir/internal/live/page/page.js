@@ -247,7 +247,7 @@ async function change(method, body) {
 const UNDO_MS = 10000;
 let offered;
 document.onkeydown = (event) => {
-  if ((event.ctrlKey || event.metaKey) && event.key === "z" && !$("undo").hidden && !event.target.matches("input")) {
+  if ((event.ctrlKey || event.metaKey) && event.key === "z" && !$("undo").hidden && !$("ask").open && !event.target.closest?.("input")) {
     event.preventDefault();
     $("undo-do").click();
   }
@@ -610,7 +610,7 @@ function ruled(r, now) {
 
 // parts shows the links to the parts that are there.
 function parts() {
-  for (const a of document.querySelectorAll("nav a")) a.hidden = document.querySelector(a.hash).hidden;
+  for (const a of document.querySelectorAll("nav a")) a.hidden = a !== document.activeElement && document.querySelector(a.hash).hidden;
 }
 
 // steady shows the figures and scrolls by what the row under the pointer, or the focused one, has moved meanwhile.
