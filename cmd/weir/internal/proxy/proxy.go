@@ -67,10 +67,7 @@ func start(cfg *Config) (*Proxy, error) {
 		callers: traffic.NewCallers(live.Counted), lately: traffic.NewSamples(),
 	})
 	p.meter.Totals = func() live.Sums { return p.tally.sums(p.served.Failed.Load()) }
-	p.meter.Second = func() {
-		p.served.Tick(p.open.Load())
-		p.callers.Slow(isSlow(&p.served))
-	}
+	p.meter.Second = func() { p.served.Tick(p.open.Load()) }
 	if err := p.build(); err != nil {
 		return nil, errors.Join(err, p.close())
 	}

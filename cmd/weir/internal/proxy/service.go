@@ -61,12 +61,6 @@ func mostInFlight(p *Proxy) (most int64, learnt bool) {
 	return most, false
 }
 
-// isSlow reports whether an upstream is slow, as the page says.
-func isSlow(served *traffic.Upstream) bool {
-	state := (&traffic.Facts{Past: served.Past()}).Latency()
-	return state == traffic.Warn || state == traffic.Bad
-}
-
 // serviceOf returns how the service does.
 func serviceOf(p *Proxy) *service {
 	f := traffic.Facts{Past: p.served.Past(), InFlight: p.open.Load()}

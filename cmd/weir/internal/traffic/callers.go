@@ -190,13 +190,6 @@ func (c *Callers) Add(r Request) (n uint64) {
 	return counter.N - counter.Error
 }
 
-// Slow notes whether the upstream is slow, so that callers may wait in line for it.
-func (c *Callers) Slow(slow bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.line.slow = slow
-}
-
 // Served notes how long the upstream took for a request of a caller, and the status that follows;
 // 0: there is none to judge by.
 func (c *Callers) Served(key string, took time.Duration, status int) {
@@ -206,7 +199,7 @@ func (c *Callers) Served(key string, took time.Duration, status int) {
 	if s == nil {
 		return
 	}
-	if status != 0 && status < http.StatusInternalServerError {
+	if status != 0 {
 		c.line.note(took)
 	}
 	took = c.line.own(took)

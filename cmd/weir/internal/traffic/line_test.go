@@ -19,7 +19,6 @@ func TestWhoCostsTheMostIsFoundBehindALine(t *testing.T) {
 			if i%30 == 0 {
 				cost = time.Second
 			}
-			l.slow = max(wait(i), wait(i+1)) >= time.Second/10 // see Facts.Latency
 			l.note(wait(i) + cost)
 			own := l.own(wait(i) + cost)
 			if all += own; i%30 == 0 {
@@ -32,13 +31,12 @@ func TestWhoCostsTheMostIsFoundBehindALine(t *testing.T) {
 	assert.InDelta(t, true1, share(func(int) time.Duration { return 0 }), .15)
 	growing := func(i int) time.Duration { return time.Duration(i) * time.Second / 2000 }
 	assert.InDelta(t, true1, share(growing), .15)
-	// The first ones after a jump are taken for costly.
-	assert.InDelta(t, true1, share(func(int) time.Duration { return 8 * time.Second }), .2)
+	assert.InDelta(t, true1, share(func(int) time.Duration { return 8 * time.Second }), .15)
 	assert.InDelta(t, true1, share(func(int) time.Duration { return 0 }), .15, "calm again")
 
 	// Some that do not stand in line, such as files of a cache, change nothing.
 	cached := func(i int) time.Duration { return 8 * time.Second * time.Duration(min(1, (i+1)%12)) }
-	assert.Greater(t, share(cached), .25)
+	assert.Greater(t, share(cached), .3)
 }
 
 // What is given up takes as long as a client has patience, and says nothing of the line.
@@ -51,42 +49,9 @@ func TestWhatIsGivenUpSaysNothingOfTheLine(t *testing.T) {
 		}
 	}
 	times(32, 10*time.Millisecond, 200)
-	c.Slow(true)
 	times(32, 8*time.Second, 200)
 	times(100, 5*time.Second, 0)
 	c.Served("loud", 9*time.Second, 200)
 	v := c.View(Minute, begin)
 	assert.InDelta(t, 1, v.Callers[0].Upstream.Seconds(), .02)
-}
-
-// Neither quick answers, such as of files, nor failures that come at once have those that follow be
-// taken for a line.
-func TestQuickAnswersAreNoCalm(t *testing.T) {
-	for _, quick := range []struct{ n, status int }{{32, 200}, {100, 502}} {
-		c := NewCallers(100)
-		for _, key := range []string{"many", "costly"} {
-			c.Add(Request{Key: key, At: begin})
-		}
-		for range quick.n {
-			c.Served("others", 300*time.Microsecond, quick.status)
-		}
-		for i := range 4000 {
-			if i%40 == 0 {
-				c.Served("costly", time.Second/2, 200)
-			} else {
-				c.Served("many", 50*time.Millisecond, 200)
-			}
-		}
-		for _, caller := range c.View(Minute, begin).Callers {
-			want := map[string]float64{"many": 195, "costly": 50}[caller.Key]
-			assert.InDelta(t, want, caller.Upstream.Seconds(), 1, "%s after %+v", caller.Key, quick)
-		}
-		c.Slow(true) // for another reason
-		for range 800 {
-			c.Served("many", 50*time.Millisecond, 200)
-		}
-		v := c.View(Minute, begin)
-		many := v.Of("many")
-		assert.InDelta(t, 235, many.Upstream.Seconds(), 3, "answers take no longer than before")
-	}
 }
