@@ -74,9 +74,9 @@ func TestOutageWhereWindowsBeginApart(t *testing.T) {
 	}
 }
 
-// A caller that primary has not answered is counted in its windows too, as those of others show
-// them, also of another Duration.
-func TestWindowsOfCallersWithoutAnAnswer(t *testing.T) {
+// behindWindowsAhead returns a Fallback whose primary is down since it has shown that its clock is
+// 20 s ahead, 5 s into one of its windows of a minute, and the clock here.
+func behindWindowsAhead(t *testing.T) (*fallback.Fallback, *weirtest.Clock) {
 	here := weirtest.NewClock(time.Date(2026, 1, 2, 0, 0, 30, 0, time.UTC))
 	const by = 20 * time.Second
 	there := limiterOn(t, func() time.Time { return here.Now().Add(by) })
@@ -86,6 +86,13 @@ func TestWindowsOfCallersWithoutAnAnswer(t *testing.T) {
 	ask(t, f, weir.Request{Key: "b", Limit: 1, Duration: time.Hour})
 	s.fails(errDown)
 	here.Advance(15 * time.Second) // 5 s into a window of primary
+	return f, here
+}
+
+// A caller that primary has not answered is counted in its windows too, as those of others show
+// them, also of another Duration.
+func TestWindowsOfCallersWithoutAnAnswer(t *testing.T) {
+	f, here := behindWindowsAhead(t)
 	admitted := most(t, f, hundred)
 	here.Advance(20 * time.Second) // 5 s into one of local
 	admitted += most(t, f, hundred)
@@ -104,15 +111,7 @@ type onlyRun struct{ weir.Strategy }
 // A denial for want of room in primary's window counts what local has admitted, and not the
 // request.
 func TestADenialByPrimarysWindowCountsNoMoreThanTheLimit(t *testing.T) {
-	here := weirtest.NewClock(time.Date(2026, 1, 2, 0, 0, 30, 0, time.UTC))
-	const by = 20 * time.Second
-	there := limiterOn(t, func() time.Time { return here.Now().Add(by) })
-	s := newServer(func() weir.Strategy { return ahead(there.FixedWindow(), by) })
-	f := newFallback(t, s, limiterOn(t, here.Now).FixedWindow(),
-		with(fallback.Config{Now: here.Now, Timeout: time.Minute}))
-	ask(t, f, weir.Request{Key: "b", Limit: 1, Duration: time.Hour})
-	s.fails(errDown)
-	here.Advance(15 * time.Second) // 5 s into a window of primary
+	f, here := behindWindowsAhead(t)
 	res, _ := ask(t, f, hundred)
 	require.True(t, res.Allowed())
 	here.Advance(20 * time.Second) // 5 s into one of local

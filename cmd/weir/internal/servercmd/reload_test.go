@@ -155,6 +155,14 @@ func second(path string, fields ...string) func(*followed) string {
 	}
 }
 
+// afterOne probes after a request, which a limit of one admits.
+func afterOne(probe func(*followed) string) func(*followed) string {
+	return func(f *followed) string {
+		f.get("/")
+		return probe(f)
+	}
+}
+
 // field probes a field of the answer.
 func field(name, path string, fields ...string) func(*followed) string {
 	return func(f *followed) string { return f.get(path, fields...).Header.Get(name) }
@@ -274,15 +282,9 @@ var settings = []struct {
 		return fmt.Sprint(after > 86400)
 	})},
 	{"cors-origin", "limit: 1/1d", "cors-origin: https://a.example", "", "https://a.example",
-		func(f *followed) string {
-			f.get("/")
-			return field("Access-Control-Allow-Origin", "/", "Origin", "https://a.example")(f)
-		}},
+		afterOne(field("Access-Control-Allow-Origin", "/", "Origin", "https://a.example"))},
 	{"cors-credentials", "limit: 1/1d\ncors-origin: https://a.example", "cors-credentials: true", "", "true",
-		func(f *followed) string {
-			f.get("/")
-			return field("Access-Control-Allow-Credentials", "/", "Origin", "https://a.example")(f)
-		}},
+		afterOne(field("Access-Control-Allow-Credentials", "/", "Origin", "https://a.example"))},
 	{"count-preflights", "limit: 1/1d", "count-preflights: true", "200", "429", func(f *followed) string {
 		var resp *http.Response
 		for range 2 {
