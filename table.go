@@ -56,12 +56,11 @@ func (contents) End(s *slots.Slot, c slots.Content) int64 {
 	k, scale, number := s.Period()
 	switch {
 	case k != engine.FixedKind:
+		return engine.Algorithms[k].Expires(c, scale)
 	case scale > maxScale:
 		return windows.OfMilli(number)
-	default:
-		c.Still1 = algorithm.WindowStart(number, scale)
 	}
-	return engine.Algorithms[k].Expires(c, scale)
+	return algorithm.WindowStart(number+1, scale)
 }
 
 // Counted implements slots.Meaning.

@@ -87,7 +87,7 @@ var named = []namedMutant{
 	{"a Seed after its period counts, on states", "internal/core/engine/states.go",
 		"if h.Now < expires {", "if true {", ".", "TestSeedAfterItsPeriodCountsNothing"},
 	{"an entry under construction is reclaimed", "internal/core/states/states.go",
-		"beingMade := end == math.MinInt64 && timeout == 0", "beingMade := end == math.MinInt64 && false",
+		"beingMade := end == algorithm.Never && timeout == 0", "beingMade := end == algorithm.Never && false",
 		"internal/core/states", "TestAnEntryUnderConstructionIsNotReclaimed"},
 	{"the parts of a long ID keep their generation", "internal/core/slots/shard.go",
 		"\t\tnext := s.State().next()\n", "\t\tnext := s.State()\n",

@@ -65,15 +65,6 @@ func (p Params) Verdict(used, at int64) Verdict {
 	return Verdict{Total: used, At: at}
 }
 
-// WindowStart returns when window number of a scale begins, which is number scales after the Unix
-// epoch. It saturates, at an instant after Never.
-func WindowStart(number, scaleMs int64) int64 {
-	if number < 0 {
-		return -arith.Mul(uint64(-number), scaleMs*msec)
-	}
-	return arith.Mul(uint64(number), scaleMs*msec)
-}
-
 // Taken is an admission that is taken back.
 type Taken struct {
 	Expires int64 // the instant at which it was to expire

@@ -18,6 +18,15 @@ func Window(scaleMs, now int64) (number, start, end int64) {
 	return number, arith.Sub(now, into), arith.Add(now, scaleMs*msec-into)
 }
 
+// WindowStart returns when window number of a scale begins, which is number scales after the Unix
+// epoch. It saturates, at an instant after Never.
+func WindowStart(number, scaleMs int64) int64 {
+	if number < 0 {
+		return -arith.Mul(uint64(-number), scaleMs*msec)
+	}
+	return arith.Mul(uint64(number), scaleMs*msec)
+}
+
 // WindowEnd returns when the window that holds now ends.
 func WindowEnd(scaleMs, now int64) int64 {
 	_, _, end := Window(scaleMs, now)

@@ -55,7 +55,8 @@ func (h *Locked[S]) Unlock(u Use) {
 		t.Room.Bytes.Add(size - e.bytes)
 		e.bytes = size
 	}
-	if t.beside && h.expires() == algorithm.Never {
+	e.expires = h.expires()
+	if t.beside && e.expires == algorithm.Never {
 		h.Remove() // its slot is enough
 		return
 	}

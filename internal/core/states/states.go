@@ -3,7 +3,6 @@
 package states
 
 import (
-	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -93,9 +92,9 @@ type Entry[S State] struct {
 	shard   *shard[S] // read-only
 	state   S         // what it points to is guarded by mu, as all below
 	mu      sync.Mutex
-	removed bool  // set before the entry leaves the map
-	latest  int64 // the instant of the last use
-	bytes   int64 // reserved for state
+	latest  int64 // the instant of the last use; algorithm.Never: it was not used yet
+	expires int64 // when state expires, as of the last use
+	bytes   int64 // reserved for state; below 0: the entry leaves the map
 }
 
 const (
@@ -157,7 +156,7 @@ func (t *Table[S]) LockAsOf(k Key, create bool, asOf int64) (Locked[S], error) {
 		if e == nil {
 			h.State = t.empty(k)
 		} else {
-			if e.latest != math.MinInt64 {
+			if e.latest != algorithm.Never {
 				now = min(now, asOf)
 			}
 			h.State, h.Now = e.state, max(now, e.latest)
@@ -200,7 +199,7 @@ func (t *Table[S]) lock(k Key, create bool) (e *Entry[S], now int64, err error) 
 		}
 		now = t.Clock.Read()
 		e.mu.Lock()
-		if !e.removed {
+		if !e.removed() {
 			return e, now, nil
 		}
 		e.mu.Unlock()
@@ -229,26 +228,20 @@ func (t *Table[S]) insert(sh *shard[S], k Key) (*Entry[S], error) {
 		m := xsync.NewMapOfWithHasher[Key, *Entry[S]](func(k Key, _ uint64) uint64 { return t.hash(k) })
 		sh.entries.CompareAndSwap(nil, m)
 	}
-	made := &Entry[S]{key: k, shard: sh, state: t.empty(k), latest: math.MinInt64}
+	made := &Entry[S]{key: k, shard: sh, state: t.empty(k),
+		latest: algorithm.Never, expires: algorithm.Never}
 	e, loaded := sh.entries.Load().LoadOrStore(k, made)
-	if loaded {
-		t.give()
-	}
-	return e, nil
-}
-
-// give gives the room of an entry back.
-func (t *Table[S]) give() {
-	if !t.beside {
+	if loaded && !t.beside {
 		t.Room.Give()
 	}
+	return e, nil
 }
 
 // delete takes an entry that is marked removed out of the map.
 func (t *Table[S]) delete(e *Entry[S]) {
 	e.shard.entries.Load().Compute(e.key, func(in *Entry[S], _ bool) (*Entry[S], bool) {
-		if in == e {
-			t.give()
+		if in == e && !t.beside {
+			t.Room.Give()
 		}
 		return in, in == nil || in == e
 	})
@@ -258,14 +251,16 @@ func (t *Table[S]) delete(e *Entry[S]) {
 func (e *Entry[S]) State() S { return e.state }
 
 // end returns the instant at which an entry expires. Its lock is held.
-func (e *Entry[S]) end() int64 { return max(e.state.Expires(e.key.Scale), e.latest) }
+func (e *Entry[S]) end() int64 { return max(e.expires, e.latest) }
+
+// removed reports whether the entry leaves the map. Its lock is held.
+func (e *Entry[S]) removed() bool { return e.bytes < 0 }
 
 // mark marks an entry removed, before it is taken out of the map. Its lock is held. It reports
 // whether the caller has no bucket then.
 func (t *Table[S]) mark(e *Entry[S]) bool {
-	e.removed = true
 	t.Room.Bytes.Add(-e.bytes)
-	e.bytes = 0
+	e.bytes = -1
 	of, beside := any(e.state).(Beside)
 	return !beside || of.Detach()
 }
@@ -299,7 +294,7 @@ func (t *Table[S]) States(now int64, f func(Key, S), between func() bool) {
 		}
 		m.Range(func(k Key, e *Entry[S]) bool {
 			e.mu.Lock()
-			if !e.removed && e.state.Expires(k.Scale) > now {
+			if !e.removed() && e.expires > now {
 				f(k, e.state)
 			}
 			e.mu.Unlock()
@@ -370,8 +365,8 @@ func (t *Table[S]) sweep(sh *shard[S], now, timeout int64) (removed, seen int) {
 		e.mu.Lock()
 		end := e.end()
 		// A call has just made this entry and will lock it: a reclaim leaves it, a sweep need not.
-		beingMade := end == math.MinInt64 && timeout == 0
-		over := now >= arith.Add(end, timeout) && !e.removed && !beingMade
+		beingMade := end == algorithm.Never && timeout == 0
+		over := now >= arith.Add(end, timeout) && !e.removed() && !beingMade
 		if over && t.mark(e) {
 			removed++
 		}
@@ -385,4 +380,35 @@ func (t *Table[S]) sweep(sh *shard[S], now, timeout int64) (removed, seen int) {
 	})
 	sh.expiry.finish(earliest)
 	return removed, seen
+}
+
+// expiry is a lower bound, kept without a mutex, of the instants at which states expire. A sweep of
+// them raises it again: it calls begin, looks at every state, and calls finish with the earliest it
+// saw. States that change meanwhile are in noted. note lowers noted, then earliest; finish stores
+// earliest, then reads noted: so each note is seen by finish, or lowers what finish stored.
+type expiry struct{ earliest, noted atomic.Int64 }
+
+func (e *expiry) reset() {
+	e.earliest.Store(algorithm.End)
+	e.noted.Store(algorithm.End)
+}
+
+func (e *expiry) note(end int64) {
+	storeMin(&e.noted, end)
+	storeMin(&e.earliest, end)
+}
+
+func (e *expiry) begin() { e.noted.Store(algorithm.End) }
+
+func (e *expiry) finish(earliest int64) {
+	e.earliest.Store(earliest)
+	storeMin(&e.earliest, e.noted.Load())
+}
+
+func storeMin(a *atomic.Int64, to int64) {
+	for {
+		if at := a.Load(); at <= to || a.CompareAndSwap(at, to) {
+			return
+		}
+	}
 }

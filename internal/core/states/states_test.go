@@ -107,7 +107,7 @@ func TestEveryRemovalMarksTheEntry(t *testing.T) {
 			e := tab.shard(someKey).find(someKey)
 			now = 11e6
 			remove(tab)
-			assert.True(t, e.removed)
+			assert.True(t, e.removed())
 			assert.Nil(t, tab.shard(someKey).find(someKey))
 		})
 	}
@@ -217,7 +217,7 @@ func TestAnEntryUnderConstructionIsNotReclaimed(t *testing.T) {
 	require.NoError(t, err)
 	budget := 1000
 	assert.Equal(t, 1, tab.Reclaim(now, &budget), "the one that is over")
-	assert.False(t, made.removed)
+	assert.False(t, made.removed())
 	assert.Same(t, made, tab.shard(someKey).find(someKey))
 	assert.EqualValues(t, 1, r.Used())
 	require.NoError(t, hit(tab, someKey))

@@ -89,7 +89,8 @@ func TestPeriodIsPackedWithoutLoss(t *testing.T) {
 				require.Zero(t, p.mid&countMask, "the bits of the ID")
 				require.Zero(t, p.high&lenMask, "the bits of the length")
 				require.Zero(t, p.high&^keyMask, "the bits of the stamp")
-				gotKind, gotMs, gotNumber := unpackPeriod(p.low, p.mid|countMask, p.high|lenMask|1<<63)
+				s := Slot{lowWord: p.low, restWord: p.mid | countMask, tailWord: p.high | lenMask | 1<<63}
+				gotKind, gotMs, gotNumber := s.Period()
 				assert.Equal(t, k, gotKind)
 				assert.Equal(t, ms, gotMs)
 				assert.Equal(t, number, gotNumber)
