@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/weirgo/weir/internal/core/algorithm"
@@ -275,17 +273,15 @@ func (l *Limiter) Tiers(tiers ...Tier) *Tiers {
 	}
 	a := algorithm.NewTiers(list)
 	sorted := make([]Tier, len(tiers))
-	var plan strings.Builder
 	for i, given := range a.Given() {
 		sorted[i] = tiers[given]
-		fmt.Fprint(&plan, list[given].Scale, " ")
 	}
 	t := &Tiers{tiers: sorted, stateStrategy: stateStrategy[*algorithm.Slices]{
 		reader: reader{l: l, duration: time.Duration(a.Slice()) * time.Millisecond,
 			most: math.MaxInt64, preparer: a},
 		in: l.stores.Tiers,
 	}}
-	t.in.Algorithm, t.in.Scale, t.in.Plan = a, a.Slice(), plan.String()
+	t.in.Algorithm, t.in.Scale, t.in.Plan = a, a.Slice(), a.Plan()
 	return t.described()
 }
 
@@ -307,32 +303,9 @@ func (t *Tiers) Resolution(d time.Duration) *Tiers {
 		return of.described()
 	}
 	a, fine := t.in.Algorithm.(*algorithm.Tiers).Cut(d.Milliseconds()), *t
-	durations, _, _ := strings.Cut(t.in.Plan, "/")
 	fine.preparer, fine.duration, fine.resolution = a, d, d
-	fine.in.Algorithm, fine.in.Scale = a, a.Slice()
-	fine.in.Plan = fmt.Sprint(durations, "/", d.Milliseconds())
+	fine.in.Algorithm, fine.in.Scale, fine.in.Plan = a, a.Slice(), a.Plan()
 	return fine.described()
-}
-
-// plannedStates returns the store of tiers by the plan and the scale of their keys. It reports
-// false if no Tiers have these.
-func (l *Limiter) plannedStates(
-	plan string, scaleMs int64,
-) (s engine.States[*algorithm.Slices], ok bool) {
-	var tiers []Tier
-	durations, _, fine := strings.Cut(plan, "/")
-	for ms := range strings.FieldsSeq(durations) {
-		n, err := strconv.ParseInt(ms, 10, 64)
-		if err != nil || n > maxScale {
-			return s, false
-		}
-		tiers = append(tiers, Tier{Duration: time.Duration(n) * time.Millisecond})
-	}
-	t := l.Tiers(tiers...)
-	if fine {
-		t = t.Resolution(time.Duration(scaleMs) * time.Millisecond)
-	}
-	return t.in, t.bad == nil && t.in.Plan == plan && t.in.Scale == scaleMs
 }
 
 // described sets the About of t.

@@ -47,7 +47,7 @@ func (l *Limiter) Load(r io.Reader) error {
 	if l.closed.Load() {
 		return l.fail(ErrClosed)
 	}
-	in := &engine.Loader{Stores: &l.stores, Planned: l.plannedStates,
+	in := &engine.Loader{Stores: &l.stores,
 		Series: func(name windows.SeriesName) (*windows.Series, error) { return l.named(name, nil) }}
 	records, saved, err := in.Read(data)
 	if err != nil {
@@ -58,11 +58,11 @@ func (l *Limiter) Load(r io.Reader) error {
 			ErrSnapshot, l.clock.Time(saved), l.clock.Time(now))
 	}
 	if int64(len(records)) > l.room.Max-l.room.Used() {
-		engine.MostCountedFirst(records)
+		in.MostCountedFirst(records)
 	}
 	full, unnamed := 0, 0
-	for i := range records {
-		switch err := in.Load(&records[i]); {
+	for _, record := range records {
+		switch err := in.Load(record); {
 		case errors.Is(err, ErrLimit):
 			unnamed++
 		case err != nil:

@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/weirgo/weir/internal/core/arith"
+	"github.com/weirgo/weir/internal/core/bounds"
 )
 
 // Tiers is the arithmetic of several limits at once. Time is cut into slices; a tier counts those
@@ -54,6 +57,46 @@ func (a *Tiers) Cut(ms int64) *Tiers {
 		cut.bounds[i].n = (cut.bounds[i].n-a.more)*a.slice/ms + 1
 	}
 	return &cut
+}
+
+// Plan returns the periods and the slices of the tiers, as a text: tiers with the same plan count
+// together.
+func (a *Tiers) Plan() string {
+	var plan []byte
+	for _, b := range a.bounds {
+		plan = append(strconv.AppendInt(plan, (b.n-a.more)*a.slice, 10), ' ')
+	}
+	if a.more > 0 {
+		plan = strconv.AppendInt(append(plan, '/'), a.slice, 10)
+	}
+	return string(plan)
+}
+
+// PlannedTiers returns the tiers of a plan, without their limits. It reports false if there can be
+// none.
+func PlannedTiers(plan string) (a *Tiers, ok bool) {
+	periods, slice, cut := strings.Cut(plan, "/")
+	var tiers []Tier
+	for period := range strings.FieldsSeq(periods) {
+		scale, err := strconv.ParseInt(period, 10, 64)
+		tier := Tier{Scale: scale}
+		if err != nil || scale < 1 || scale > bounds.MaxScale || slices.Contains(tiers, tier) {
+			return nil, false
+		}
+		tiers = append(tiers, tier)
+	}
+	if len(tiers) == 0 {
+		return nil, false
+	}
+	a = NewTiers(tiers)
+	if cut {
+		ms, err := strconv.ParseInt(slice, 10, 64)
+		if err != nil || ms < 1 || a.slice%ms != 0 {
+			return nil, false
+		}
+		a = a.Cut(ms)
+	}
+	return a, a.Plan() == plan
 }
 
 // Slice returns the length of a slice, in milliseconds.

@@ -282,3 +282,24 @@ func TestTiersAtTheEndsOfTimeAndOfCounts(t *testing.T) {
 	v = a.Decide(s, p, Never)
 	assert.Equal(t, Verdict{Allowed: true, Total: most, At: Never / second * second}, v)
 }
+
+func TestPlansOfTiers(t *testing.T) {
+	minute := NewTiers([]Tier{{9, 60_000}, {5, 10_000}})
+	for _, a := range []*Tiers{minute, minute.Cut(500), minute.Cut(500).Cut(100)} {
+		again, ok := PlannedTiers(a.Plan())
+		assert.True(t, ok, a.Plan())
+		assert.Equal(t, a.Plan(), again.Plan())
+		assert.Equal(t, a.Slice(), again.Slice())
+		for i := range a.bounds {
+			assert.Equal(t, a.bounds[i].n, again.bounds[i].n)
+		}
+	}
+	assert.Equal(t, "10000 60000 ", minute.Plan())
+	assert.Equal(t, "10000 60000 /500", minute.Cut(500).Plan())
+	for _, plan := range []string{"", " ", "/1", "0 ", "-1 ", "1000", "1000  ", "1000 1000 ",
+		"2000 1000 ", "31536000001 ", "99999999999999999999 ", "x ", "1000 /", "1000 /0", "1000 /-1",
+		"1000 /300", "1000 /x", "1000 /500/250", "1000 / 500", "+1000 "} {
+		_, ok := PlannedTiers(plan)
+		assert.False(t, ok, "%q", plan)
+	}
+}

@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"time"
@@ -17,208 +16,18 @@ import (
 	"github.com/weirgo/weir/internal/core/windows"
 )
 
-// Loader finds the store and the keys of a record.
+// Loader loads records into stores.
 type Loader struct {
 	*Stores
 	Series func(windows.SeriesName) (*windows.Series, error) // of a limit
-
-	// Planned returns the store of tiers with these keys. It reports false if no tiers have them.
-	Planned func(plan string, scaleMs int64) (s States[*algorithm.Slices], ok bool)
-}
-
-// The first bytes of a snapshot, and of its records.
-const (
-	Version = "weir snapshot 1\n"
-
-	slotRecord     = 'b'
-	calendarRecord = 'c'
-	limitRecord    = 'n' // the name and the numbers of a limit, and one of the other records
-	logRecord      = 'l'
-	tiersRecord    = 't'
-	queueRecord    = 'q' // a leaky bucket of an older release, without its spacing
-	spacedRecord   = 's'
-	flightRecord   = 'f'
-	endRecord      = 'e'
-)
-
-// encoder is a snapshot on its way out.
-type encoder struct {
-	*snapshot.Writer
-	of      *Stores
-	now     int64        // of the clock, when it began
-	flights []states.Key // with a slot, which are to be saved
-	records int64
-}
-
-// Save writes a snapshot of stores to w. It fails with the error of w.
-func Save(w io.Writer, s *Stores) error {
-	e := &encoder{Writer: snapshot.NewWriter(w, Version), of: s, now: s.Clock.Read()}
-	e.Int(e.now)
-	e.table(s.Slots[FixedKind].Table, e.slot)
-	e.table(s.Slots[CounterKind].Table, e.slot)
-	e.table(s.Places.Table, e.noteFlight)
-	saveStates(e, logRecord, s.Logs.Table, e.log)
-	saveStates(e, logRecord, s.Lists.Table, func(g *algorithm.Listed) { e.log(&g.Log) })
-	saveStates(e, tiersRecord, s.Tiers.Table, e.slices)
-	saveStates(e, spacedRecord, s.Queues.Table, e.queue) // work in flight goes by its places, above
-	e.Byte(endRecord)
-	e.Int(e.records)
-	return e.Close()
-}
-
-// table calls save for the buckets of a table, with the mutex of their shard held. After each
-// chunk, without it, it saves the flights that save has noted, and writes.
-func (e *encoder) table(t *slots.Table, save func(*slots.Shard, *slots.Slot)) {
-	all := t.Shards()
-	for i := range all {
-		each := func(_ int, s *slots.Slot) { save(&all[i], s) }
-		for c := 0; e.Err == nil && all[i].Visit(c, each); c++ {
-			e.saveFlights()
-			e.Flush()
-		}
-	}
-}
-
-// slot writes the record of a slot.
-func (e *encoder) slot(sh *slots.Shard, s *slots.Slot) {
-	k, scale, number := s.Period()
-	c := s.Content(s.State())
-	if sh.End(s, c) <= e.now || c.N == 0 && k == FixedKind {
-		return
-	}
-	in := e.of.Windows.Of(scale)
-	if k != FixedKind {
-		in = e.of.Windows.Numbered(number)
-	}
-	e.begin(in)
-	if in != nil && in.SeriesName.Calendar != "" {
-		e.Byte(calendarRecord)
-		e.Text(in.SeriesName.Calendar)
-		number, scale = number/1000, 0
-	} else {
-		e.Buf = append(e.Buf, slotRecord, byte(k))
-	}
-	if in != nil && in.Length > 0 {
-		number, scale = number/in.Length-1, in.Length
-	}
-	e.Int(int64(s.IDLen()))
-	e.Buf = sh.AppendID(e.Buf, s)
-	if scale > 0 {
-		e.Int(scale)
-	}
-	e.Int(c.N)
-	if k == FixedKind {
-		e.Int(number)
-		return
-	}
-	e.Int(c.Still1)
-	// an older release has the instant of the last use here, or of a token bucket 0
-	e.Int(c.Still2)
-}
-
-// begin begins a record of a bucket, of the counts of a limit if in is one's.
-func (e *encoder) begin(in *windows.Series) {
-	e.records++
-	if in != nil && (in.Name != "" || in.Numbers != "") {
-		e.Byte(limitRecord)
-		e.Text(in.Name)
-		e.Text(in.Numbers)
-	}
-}
-
-// state begins the record of a state.
-func (e *encoder) state(record byte, key states.Key) {
-	e.begin(e.of.Windows.Numbered(key.Series))
-	e.Byte(record)
-	e.Text(key.ID)
-	e.Int(key.Scale)
-	e.Text(key.Plan)
-}
-
-// saveStates writes the states of a table, each by write.
-func saveStates[S states.State](e *encoder, record byte, t *states.Table[S], write func(S)) {
-	t.States(e.now, func(key states.Key, s S) {
-		e.state(record, key)
-		write(s)
-	}, func() bool {
-		e.Flush()
-		return e.Err == nil
-	})
-}
-
-// log writes a log.
-func (e *encoder) log(g *algorithm.Log) {
-	e.Int(int64(g.Len()))
-	for i := range g.Len() {
-		h, meta := g.Hit(i)
-		e.Int(h.At)
-		e.Int(h.Cost)
-		e.Text(meta)
-	}
-}
-
-// slices writes the counts of tiers.
-func (e *encoder) slices(s *algorithm.Slices) {
-	e.Int(int64(s.Len()))
-	for i := range s.Len() {
-		e.Int(s.At(i).Number)
-		e.Int(s.At(i).Cost)
-	}
-}
-
-// queue writes a leaky bucket, without its waiters.
-func (e *encoder) queue(q *Queue) {
-	e.Int(q.Next)
-	e.Int(q.Each)
-}
-
-// noteFlight has saveFlights write the work in flight of a slot.
-func (e *encoder) noteFlight(sh *slots.Shard, s *slots.Slot) {
-	if sh.End(s, s.Content(s.State())) <= e.now {
-		return
-	}
-	key := states.Key{ID: string(sh.AppendID(nil, s))}
-	_, key.Scale, key.Series = s.Period()
-	e.flights = append(e.flights, key)
-}
-
-// saveFlights writes the work in flight of the slots in flights, each locked. The caller holds no
-// lock.
-func (e *encoder) saveFlights() {
-	for _, key := range e.flights {
-		h, _ := e.of.Places.Flights.Table.Lock(key, false) // fails only if it makes one
-		if f := h.State; f.Held() > 0 || f.Expires(key.Scale) > e.now {
-			e.state(flightRecord, key)
-			e.flight(f)
-		}
-		h.Unlock(states.Seen)
-	}
-	e.flights = e.flights[:0]
-}
-
-// flight writes the leases, and the places that are held as the newest of them: they end one period
-// after the snapshot.
-func (e *encoder) flight(f *Flight) {
-	at := e.now
-	if f.Len() > 0 {
-		at = max(at, f.Latest(0))
-	}
-	e.Int(at)
-	e.Int(f.Held())
-	e.log(&f.Log)
 }
 
 // MaxAhead is how far the clock may lie behind that of a snapshot: a clock that was set back by
 // more would not come to the windows of the snapshot for long, and they would fill the table.
 const MaxAhead = int64(time.Minute)
 
-// Record is a saved bucket.
-type Record struct {
-	data    []byte  // from its type on
-	kind    int     // of strategy: the kind of a slot, or the type of another record
-	counted int64   // a measure of how much is counted, to compare records of a kind
-	rank    float64 // the share of the records of its kind that have counted more
-}
+// Record is a saved bucket, from its type on.
+type Record []byte
 
 // Read reads a snapshot, checks its records, and changes nothing. It also returns the instant that
 // was saved.
@@ -236,10 +45,8 @@ func (s *Loader) Read(data []byte) (records []Record, saved int64, err error) {
 			d.Bad = d.Int(0, math.MaxInt64) != int64(len(records)) || d.Bad || len(d.Data) > 0
 			break
 		}
-		d.counted = 0
 		_ = d.record() // fails only if it loads
-		records = append(records,
-			Record{data: data[:len(data)-len(d.Data)], kind: d.kind, counted: d.counted})
+		records = append(records, data[:len(data)-len(d.Data)])
 	}
 	if d.Bad {
 		err = fmt.Errorf("bad record before byte %d", d.Offset())
@@ -248,19 +55,30 @@ func (s *Loader) Read(data []byte) (records []Record, saved int64, err error) {
 }
 
 // Load merges a record. It fails with room.ErrFull, and as Series does.
-func (s *Loader) Load(r *Record) error {
-	d := &decoder{Reader: snapshot.Reader{Data: r.data}, of: s, load: true}
-	return d.record()
+func (s *Loader) Load(r Record) error { return s.decoder(r, toLoad).record() }
+
+// decoder returns the decoder of a record.
+func (s *Loader) decoder(r Record, to intent) *decoder {
+	return &decoder{Reader: snapshot.Reader{Data: r}, of: s, to: to}
 }
+
+// intent is why a record is read.
+type intent uint8
+
+const (
+	toCheck intent = iota
+	toRank
+	toLoad
+)
 
 // decoder reads a snapshot. Once something is bad, it reads zeros.
 type decoder struct {
 	snapshot.Reader
 	of      *Loader
-	load    bool               // else records are only checked
+	to      intent
 	limit   windows.SeriesName // of the record, if it is one of a limit
-	kind    int                // of the record that was read last
-	counted int64              // by it
+	kind    int                // of strategy: the kind of a slot, or the type of another record
+	counted int64              // to rank the records of a kind: a measure of how much is counted
 }
 
 // record reads one record. It fails only if it loads.
@@ -327,12 +145,16 @@ func (d *decoder) slot() error {
 		return nil
 	}
 	s := d.of.Slots[k]
-	if !d.load {
+	d.kind = int(k)
+	switch d.to {
+	case toCheck:
+		return nil
+	case toRank:
 		// The total is the count, or of a token bucket the tokens that are missing. One of an older
 		// release has no spacing: it is given that of a million tokens in a scale.
 		all := Params{Scale: scale, Limit: algorithm.MaxCount, Cost: 1, Each: scale}
 		v, _ := s.Algorithm.Decide(saved, all, d.of.Clock.Read())
-		d.kind, d.counted = int(k), v.Total
+		d.counted = v.Total
 		return nil
 	}
 	end := s.Algorithm.Expires(saved, scale)
@@ -375,7 +197,7 @@ func (d *decoder) calendar() error {
 	end := algorithm.WindowStart(d.Any(), 1000)
 	d.counted = saved.N
 	d.Bad = d.Bad || err != nil || len(id) > bounds.MaxKey
-	if d.Bad || !d.load {
+	if d.Bad || d.to != toLoad {
 		return nil
 	}
 	s := d.of.Slots[FixedKind]
@@ -414,8 +236,8 @@ func (d *decoder) hits(g *algorithm.Log) {
 
 func (d *decoder) tiers() error {
 	id, scale, plan := d.key()
-	of, ok := d.of.Planned(plan, scale)
-	d.Bad = d.Bad || !ok
+	a, ok := algorithm.PlannedTiers(plan)
+	d.Bad = d.Bad || !ok || a.Slice() != scale
 	if d.Bad {
 		return nil
 	}
@@ -426,8 +248,9 @@ func (d *decoder) tiers() error {
 		counts = append(counts, algorithm.Slice{Number: last, Cost: d.Int(0, math.MaxInt64-total)})
 		total += counts[len(counts)-1].Cost
 	}
-	s := new(algorithm.Slices)
-	of.Algorithm.(*algorithm.Tiers).Restore(s, counts)
+	of, s := d.of.Tiers, new(algorithm.Slices)
+	of.Algorithm, of.Plan = a, plan
+	a.Restore(s, counts)
 	return restore(d, of, id, scale, s)
 }
 
@@ -439,9 +262,11 @@ func (d *decoder) queue(spaced bool) error {
 		saved.Each = d.Int(0, bounds.MaxScale*int64(time.Millisecond))
 	}
 	now := d.of.Clock.Read()
-	d.counted = algorithm.Missing(saved.Next, now, cmp.Or(saved.Each, scale))
+	if d.to == toRank {
+		d.counted = algorithm.Missing(saved.Next, now, cmp.Or(saved.Each, scale))
+	}
 	d.Bad = d.Bad || plan != ""
-	if d.Bad || !d.load || saved.Next <= now {
+	if d.Bad || d.to != toLoad || saved.Next <= now {
 		return nil
 	}
 	s := d.of.Queues
@@ -473,7 +298,7 @@ func (d *decoder) flight() error {
 // that has.
 func restore[S totaled[S]](d *decoder, s States[S], id string, scaleMs int64, saved S) error {
 	d.counted = saved.Used()
-	if d.Bad || !d.load || saved.Expires(scaleMs) <= d.of.Clock.Read() {
+	if d.Bad || d.to != toLoad || saved.Expires(scaleMs) <= d.of.Clock.Read() {
 		return nil
 	}
 	if _, err := d.join(&s.Keys); err != nil {
@@ -509,17 +334,32 @@ type totaled[S any] interface {
 }
 
 // MostCountedFirst sorts the records of each kind by their counts, and mixes the kinds.
-func MostCountedFirst(records []Record) {
-	slices.SortFunc(records, func(a, b Record) int {
+func (s *Loader) MostCountedFirst(records []Record) {
+	type ranked struct {
+		Record
+		kind    int
+		counted int64
+		rank    float64 // the share of the records of its kind that have counted more
+	}
+	all := make([]ranked, len(records))
+	for i, r := range records {
+		d := s.decoder(r, toRank)
+		_ = d.record() // fails only if it loads
+		all[i] = ranked{Record: r, kind: d.kind, counted: d.counted}
+	}
+	slices.SortFunc(all, func(a, b ranked) int {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(b.counted, a.counted))
 	})
-	for first, end := 0, 0; first < len(records); first = end {
-		for end < len(records) && records[end].kind == records[first].kind {
+	for first, end := 0, 0; first < len(all); first = end {
+		for end < len(all) && all[end].kind == all[first].kind {
 			end++
 		}
 		for i := first; i < end; i++ {
-			records[i].rank = float64(i-first) / float64(end-first)
+			all[i].rank = float64(i-first) / float64(end-first)
 		}
 	}
-	slices.SortStableFunc(records, func(a, b Record) int { return cmp.Compare(a.rank, b.rank) })
+	slices.SortStableFunc(all, func(a, b ranked) int { return cmp.Compare(a.rank, b.rank) })
+	for i := range all {
+		records[i] = all[i].Record
+	}
 }
