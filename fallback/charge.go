@@ -14,8 +14,7 @@ import (
 // primary before it next decides for that key. A charge whose answer was lost may be counted by
 // both.
 type charge struct {
-	visit
-	op *weir.Op
+	v visit
 
 	// At another limit than in the last count a token bucket counts otherwise from then on, so
 	// that a lower count proves as little as after a take-back.
@@ -23,68 +22,67 @@ type charge struct {
 }
 
 func newCharge(f *Fallback, op *weir.Op) *visit {
-	c := &charge{op: op}
-	c.open(f, &op.Request, time.Time{})
-	c.task = c
-	c.a.mu.Lock()
-	defer c.a.mu.Unlock()
-	c.another = c.a.counted.limit != c.r.Limit
+	c := new(charge)
+	v := &c.v
+	v.open(f, &op.Request, time.Time{})
+	v.asked, v.task, v.op.Verb = op, c, op.Verb
+	v.a.mu.Lock()
+	defer v.a.mu.Unlock()
+	c.another = v.a.counted.limit != v.r.Limit
 	if c.another {
-		c.a.back.begin()
+		v.a.back.begin()
 	}
-	return &c.visit
+	return v
 }
 
-func (c *charge) ask(op *weir.Op) { op.Verb = weir.OpCharge }
+func (c *charge) depart()                {}
+func (c *charge) arrive(context.Context) {}
 
-func (c *charge) answer(context.Context, *weir.Op) *result { return nil }
-
-func (c *charge) finish(ctx context.Context, _ *result, err error) {
-	f := c.f
+func (c *charge) finish(ctx context.Context, err error) {
+	v := &c.v
 	if c.another {
-		c.a.endTakeBack(err == nil, f.cfg.Now().Add(c.period().length()))
+		v.a.endTakeBack(err == nil, v.f.cfg.Now().Add(v.period().length()))
 	}
-	if err == nil || err == errUndecided {
-		own := c.share(c.a.sharedAmong(uint64(f.Instances()), f.cfg.Now()))
-		if err == nil {
-			c.counted(ctx, own)
-		} else {
-			err = c.owed(ctx, own)
-		}
+	switch err {
+	case nil:
+		c.counted(ctx, v.own())
+	case errUndecided:
+		err = c.owed(ctx, v.own())
 	}
-	c.op.Err = err
+	v.asked.Err = err
 }
 
 // counted charges local with its share of a charge of primary.
 func (c *charge) counted(ctx context.Context, own shared) {
-	cost := costOf(c.r)
-	c.a.recount(cost, 0)
+	local, a, cost := c.v.f.local, c.v.a, costOf(c.v.r)
+	a.recount(cost, 0)
 	r := *own.r
 	r.Cost = share(cost, own.n)
-	if c.f.local != nil { // if it has no room for the key, it denies its requests too
-		_ = by(ctx, c.f.local, &weir.Op{Verb: weir.OpCharge, Request: r})
+	if local != nil { // if it has no room for the key, it denies its requests too
+		_ = by(ctx, local, &weir.Op{Verb: weir.OpCharge, Request: r})
 	}
-	c.a.mu.Lock()
-	defer c.a.mu.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	own.inWindow(r.Cost).admit()
 }
 
 // owed charges local with a debt, which primary is to be charged with once it answers.
 func (c *charge) owed(ctx context.Context, own shared) error {
+	local, a := c.v.f.local, c.v.a
 	counted := new(weir.Result) // without it, the debt counts for a Duration
-	if c.f.local != nil {
+	if local != nil {
 		op := &weir.Op{Verb: weir.OpCharge, Request: *own.r}
-		if err := supported(by(ctx, c.f.local, op)); err != nil {
+		if err := supported(by(ctx, local, op)); err != nil {
 			return fmt.Errorf("fallback: local: %w", err)
 		}
 		op.Verb, op.Cost = weir.OpPeek, 1
-		if by(ctx, c.f.local, op) == nil {
+		if by(ctx, local, op) == nil {
 			counted = &op.Result
 		}
 	}
-	c.a.mu.Lock()
-	defer c.a.mu.Unlock()
-	own.inWindow(costOf(c.r)).admit()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	own.inWindow(costOf(c.v.r)).admit()
 	own.recordDebt(counted)
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -232,14 +233,50 @@ func (f *Fallback) Run(ctx context.Context, r *weir.Request) (*weir.Result, erro
 	return weir.Run(ctx, f, r)
 }
 
-// Do implements weir.Counter. The primaries of several ops are called together; see batch.go.
+// Do implements weir.Counter. The primaries of several ops are called together, if they have one
+// Store.
 func (f *Fallback) Do(ctx context.Context, ops []*weir.Op) {
-	if len(ops) > 1 && f.about.Store != nil && join(ops) {
-		together(ctx, f, ops)
-		return
+	switch alone := slices.ContainsFunc(ops, isAlone); {
+	case len(ops) > 1 && (alone || f.about.Store == nil):
+		for i := range ops {
+			f.Do(ctx, ops[i:i+1])
+		}
+	case alone:
+		f.of(ops[0]).one(ctx, ops[0])
+	default:
+		f.decide(ctx, ops)
 	}
+}
+
+// isAlone reports whether an op is done by itself.
+func isAlone(op *weir.Op) bool {
+	return !weir.VerbsOf(weir.OpTake, weir.OpPeek, weir.OpReturn, weir.OpCharge).Has(op.Verb)
+}
+
+// decide does ops of Fallbacks on primaries of one Store, with one Timeout. Each is decided as by
+// itself, but the calls of the primaries are one.
+func (f *Fallback) decide(ctx context.Context, ops []*weir.Op) {
+	var called []*visit
+	defer func() {
+		for _, v := range called {
+			v.close()
+		}
+	}()
 	for _, op := range ops {
-		f.of(op).one(ctx, op)
+		switch v := f.of(op).begin(ctx, op); {
+		case v == nil:
+		case called == nil:
+			v.visits[0] = v
+			called = v.visits[:]
+		default:
+			called = append(called, v)
+		}
+	}
+	if len(called) > 0 {
+		f.server.Call(ctx, called, do)
+	}
+	for _, v := range called {
+		v.task.finish(ctx, v.end)
 	}
 }
 
@@ -265,13 +302,6 @@ func (f *Fallback) one(ctx context.Context, op *weir.Op) {
 		op.Err = renew(ctx, f, op)
 	case weir.OpRelease:
 		op.Err = release(ctx, op)
-	case weir.OpTake, weir.OpPeek, weir.OpReturn, weir.OpCharge:
-		v := f.begin(ctx, op)
-		if v != nil {
-			defer v.end()
-			res, err := v.call(ctx, (*visit).do)
-			v.task.finish(ctx, res, err)
-		}
 	case weir.OpTakeAll, weir.OpCatchUp, weir.OpHits, weir.OpLookup, weir.OpForget, weir.OpForecast,
 		weir.OpWarm: // local may know otherwise
 		op.Err = op.Unsupported(f.about)
@@ -283,26 +313,27 @@ func (f *Fallback) one(ctx context.Context, op *weir.Op) {
 	}
 }
 
-// begin begins an op. It returns the visit that is to call primary, by do, and to end, or nil if
-// the op is done.
-func (f *Fallback) begin(ctx context.Context, op *weir.Op) *visit {
-	// A call of primary that fails takes this path: begin, call, do and ask (visit.go), depart and
+// begin begins an op. It returns the visit that is to call primary, or nil if the op is done.
+func (f *Fallback) begin(ctx context.Context, op *weir.Op) (v *visit) {
+	// A call of primary that fails takes this path: begin, do, failed and ended (visit.go), depart and
 	// finish (taking.go), and do (local.go).
 	op.Err = f.validate(ctx, &op.Request)
-	if op.Err != nil {
-		return nil
-	}
 	switch {
-	case op.Verb == weir.OpTake && op.Backlog == nil:
-		return take(ctx, f, op)
-	case op.Verb == weir.OpPeek:
-		return peek(ctx, f, op)
+	case op.Err != nil:
+	case op.Verb == weir.OpTake && op.Backlog == nil, op.Verb == weir.OpPeek:
+		v = take(ctx, f, op)
 	case op.Verb == weir.OpReturn:
-		return giveBack(ctx, f, op)
+		v = giveBack(ctx, f, op)
 	case op.Verb == weir.OpCharge:
-		return newCharge(f, op)
+		v = newCharge(f, op)
+	default:
+		op.Err = op.Unsupported(f.about)
 	}
-	op.Err = op.Unsupported(f.about)
+	if v == nil || v.permits() {
+		return v
+	}
+	defer v.close()
+	v.task.finish(ctx, errUndecided)
 	return nil
 }
 
@@ -318,7 +349,7 @@ func (f *Fallback) lookup(ctx context.Context, op *weir.Op) bool {
 	number := uint64(0)
 	if op.Keep {
 		v := f.visit(&op.Request, time.Time{})
-		defer v.end()
+		defer v.close()
 		number = v.a.number
 	}
 	op.Verb = weir.OpLookup
@@ -368,8 +399,8 @@ func (f *Fallback) reset(ctx context.Context, r *weir.Request) error {
 		_ = by(ctx, f.primary, &weir.Op{Verb: weir.OpForget, Request: *r})
 	}
 	v := f.visit(r, f.cfg.Now().Add(max(2*r.Duration, 2*f.longest, 2*f.window, 24*time.Hour)))
-	defer v.end()
-	_, err := v.call(ctx, (*visit).catchUp)
+	defer v.close()
+	err := v.call(ctx, v.catchUp)
 	v.a.endTakeBack(err == nil, v.began.Add(v.period().length()))
 	switch err := supported(err); {
 	case err == errUndecided && v.a.temporary:

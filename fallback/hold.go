@@ -18,7 +18,7 @@ type place struct {
 	// calls has room for one: the call of primary under way, which may outlast the wait for it. What
 	// follows is that one's.
 	calls    chan struct{}
-	primary  *weir.Op // nil: none
+	primary  *weir.Op // that took it; nil: none
 	released bool
 }
 
@@ -26,23 +26,7 @@ func newPlace(f *Fallback, r *weir.Request) *place {
 	return &place{f: f, request: *r, calls: make(chan struct{}, 1)}
 }
 
-// acquire takes a place of c, and returns the op that has taken it, unless it was denied.
-func acquire(
-	ctx context.Context, c weir.Counter, r *weir.Request,
-) (res *result, held *weir.Op, err error) {
-	op := &weir.Op{Counter: c, Verb: weir.OpHold, Request: *r}
-	c.Do(ctx, []*weir.Op{op})
-	if op.Err != nil {
-		return nil, nil, op.Err
-	}
-	res = &result{Result: op.Result}
-	if res.Allowed() {
-		held = op
-	}
-	return res, held, nil
-}
-
-// change renews or releases the place that op has taken.
+// change has the Counter of op take, renew or release a place.
 func change(ctx context.Context, op *weir.Op, verb weir.Verb) error {
 	op.Verb = verb
 	op.Counter.Do(ctx, []*weir.Op{op})
@@ -62,78 +46,66 @@ func hold(ctx context.Context, f *Fallback, op *weir.Op) error {
 	r := op.Request
 	p := newPlace(f, &r)
 	v := f.visit(&r, time.Time{})
-	defer v.end()
-	res, err := v.call(ctx, p.renew)
-	source := weir.FromPrimary
+	defer v.close()
+	res, err := p.takePrimary(ctx, v)
+	if err != nil && v.late != nil { // primary may admit it after all
+		go func(p *place) { _ = p.release(context.WithoutCancel(ctx)) }(p)
+	}
+	here := &weir.Op{Counter: f.local, Request: r}
 	switch {
-	case err == nil && res.Allowed() && f.local != nil:
-		here, local, _ := acquire(ctx, f.local, &r)
-		// an error, as without room, is not for the caller: local admits nobody else either
-		p.local = local
-		if here != nil && !here.Allowed() && !f.cfg.OwnLimits {
-			_ = p.release(ctx)
-			res, source = here, weir.FromLocal
-		}
 	case err == nil:
-	default:
-		if v.late != nil { // primary may admit it after all
-			go func(p *place) { _ = p.release(context.WithoutCancel(ctx)) }(p)
-		}
-		source = weir.Nowhere
-		if err != errUndecided {
+		op.Result, op.Source = *res, weir.FromPrimary
+		if !res.Allowed() || f.local == nil {
 			break
 		}
+		// an error, as without room, is not for the caller: local admits nobody else either
+		if p.takeLocal(ctx, here) == nil && p.local == nil && !f.cfg.OwnLimits {
+			_ = p.release(ctx)
+			op.Result, op.Source = here.Result, weir.FromLocal
+		}
+	case err == errUndecided:
 		p = newPlace(f, &r)
-		res, source, err = v.locally(func(own shared) (res *result, err error) {
-			res, p.local, err = acquire(ctx, f.local, own.r)
-			return res, err
-		})
+		op.Source, err = v.locally(here, func(shared) error { return p.takeLocal(ctx, here) })
+		op.Result = here.Result
 	}
-	if err != nil {
-		return err
-	}
-	op.Result, op.Source = res.Result, source
-	if res.Allowed() {
+	if err == nil && op.Result.Allowed() {
 		op.Receipt = weir.Receipt{Cost: costOf(&r), Of: p}
 	}
-	return nil
+	return err
 }
 
-// renew has primary hold the place: it renews the one that primary has admitted, or takes one. If
-// the place was released the error is errors.ErrUnsupported, which is no call.
-func (p *place) renew(v *visit, ctx context.Context) (res *result, err error) {
-	p.calls <- struct{}{}
-	defer func() { <-p.calls }()
-	switch {
-	case p.released:
-		return nil, errors.ErrUnsupported
-	case p.primary == nil:
-		var held *weir.Op
-		res, held, err = acquire(ctx, v.f.primary, v.r)
-		if held != nil {
-			p.primary = held
+// takeLocal has local take the place by an op, if it admits that.
+func (p *place) takeLocal(ctx context.Context, op *weir.Op) error {
+	err := change(ctx, op, weir.OpHold)
+	if err == nil && op.Result.Allowed() {
+		p.local = op
+	}
+	return err
+}
+
+// takePrimary has primary take the place, or renew the one that it has admitted. If the place was
+// released the error is errors.ErrUnsupported, which is no call. The Result is only of a call that
+// has ended.
+func (p *place) takePrimary(ctx context.Context, v *visit) (*weir.Result, error) {
+	res := new(weir.Result)
+	err := v.call(ctx, func(ctx context.Context) error {
+		p.calls <- struct{}{}
+		defer func() { <-p.calls }()
+		if p.released {
+			return errors.ErrUnsupported
 		}
-		return res, err
-	}
-	res = new(result)
-	err = change(ctx, p.primary, weir.OpRenew)
-	if err == nil {
-		res.State = p.primary.Result.State
-	}
+		op, verb := p.primary, weir.OpRenew
+		if op == nil {
+			op, verb = &weir.Op{Counter: p.f.primary, Request: *v.r}, weir.OpHold
+		}
+		failed := change(ctx, op, verb)
+		if failed == nil && op.Result.Allowed() {
+			p.primary = op
+		}
+		*res = op.Result
+		return failed
+	})
 	return res, err
-}
-
-// giveBack has primary take back the held cost, after a call that is under way. If that is nothing,
-// the error is errors.ErrUnsupported.
-func (p *place) giveBack(_ *visit, ctx context.Context) (*result, error) {
-	p.calls <- struct{}{}
-	defer func() { <-p.calls }()
-	held := p.primary
-	p.primary, p.released = nil, true
-	if held == nil {
-		return nil, errors.ErrUnsupported
-	}
-	return nil, change(ctx, held, weir.OpRelease)
 }
 
 // renew does an OpRenew. While primary does not answer, the place is held by local.
@@ -143,15 +115,15 @@ func renew(ctx context.Context, f *Fallback, op *weir.Op) error {
 		return op.Unsupported(f.about)
 	}
 	v := f.visit(&p.request, time.Time{})
-	defer v.end()
-	res, err := v.call(ctx, p.renew)
-	switch {
-	case err != nil:
+	defer v.close()
+	res, err := p.takePrimary(ctx, v)
+	if err != nil {
 		return err
-	case !res.Allowed() && p.local != nil:
-		err, p.local = change(ctx, p.local, weir.OpRelease), nil
 	}
 	op.Result = weir.Result{State: res.State}
+	if !res.Allowed() && p.local != nil {
+		err, p.local = change(ctx, p.local, weir.OpRelease), nil
+	}
 	return err
 }
 
@@ -169,6 +141,19 @@ func (p *place) release(ctx context.Context) (err error) {
 		err = change(ctx, p.local, weir.OpRelease)
 	}
 	v := p.f.visit(&p.request, time.Time{})
-	defer v.end()
-	return cmp.Or(err, v.send(ctx, p.giveBack))
+	defer v.close()
+	return cmp.Or(err, sent(v.call(ctx, p.giveBack)))
+}
+
+// giveBack has primary take back the held cost, after a call that is under way. If that is nothing,
+// the error is errors.ErrUnsupported.
+func (p *place) giveBack(ctx context.Context) error {
+	p.calls <- struct{}{}
+	defer func() { <-p.calls }()
+	held := p.primary
+	p.primary, p.released = nil, true
+	if held == nil {
+		return errors.ErrUnsupported
+	}
+	return change(ctx, held, weir.OpRelease)
 }

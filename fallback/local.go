@@ -20,18 +20,17 @@ type shared struct {
 }
 
 // whole turns local's Result into one on the visit's request: the shares of others count as used.
-func (s shared) whole(res *result) *result {
-	v := s.v
+func (s shared) whole(op *weir.Op) {
+	v, res := s.v, &op.Result
 	if v.r == s.r {
-		return res
+		return
 	}
-	res.full = time.Time{} // nobody knows the admissions of others
+	op.FullAt = time.Time{} // nobody knows the admissions of others
 	res.TotalRequests = plus(res.TotalRequests, v.r.Limit-s.r.Limit)
-	if !res.Allowed() && s.exceeds(costOf(s.r), &res.Result) {
+	if !res.Allowed() && s.exceeds(costOf(s.r), res) {
 		// not over the limit: it passes when primary is back
 		res.ExpiresAt = v.b.Next(v.f.cfg.Now())
 	}
-	return res
 }
 
 // exceeds reports whether local has denied a cost since it can never pass there, though the request
@@ -52,34 +51,33 @@ func (s shared) inWindow(cost uint64) inWindow {
 
 // do has local do an OpTake or OpPeek, after it has counted the calls of primary under way. The
 // account is locked.
-func (s shared) do(ctx context.Context, op *weir.Op) (*result, error) {
-	res, err := s.countCalls(ctx, op.Verb)
-	if err != nil || res != nil {
-		return res, err
+func (s shared) do(ctx context.Context, op *weir.Op) error {
+	decided, err := s.countCalls(ctx, op)
+	if err != nil || decided {
+		return err
 	}
-	res, err = s.inWindow(costOf(s.r)).decide(ctx, s.v.f.local, op)
-	if err == nil && res.Allowed() && op.Verb == weir.OpTake {
-		s.recordDebt(&res.Result)
+	err = s.inWindow(costOf(s.r)).decide(ctx, s.v.f.local, op)
+	if err == nil && op.Result.Allowed() && op.Verb == weir.OpTake {
+		s.recordDebt(&op.Result)
 	}
-	return res, err
+	return err
 }
 
-// countCalls has local count the calls of primary under way, before it decides. The Result is a
-// denial, if local has no room for them, or the one of a Peek, and otherwise nil. The account is
-// locked.
-func (s shared) countCalls(ctx context.Context, verb weir.Verb) (res *result, err error) {
-	v, a := s.v, s.v.a
+// countCalls has local count the calls of primary under way, before it decides on an op. That is
+// decided if local has no room for them, or is an OpPeek. The account is locked.
+func (s shared) countCalls(ctx context.Context, op *weir.Op) (decided bool, err error) {
+	v, a, verb := s.v, s.v.a, op.Verb
 	c := a.calls
 	cost := c.cost.cost()
 	switch {
 	case cost == 0:
-		return nil, nil
+		return false, nil
 	case c.cost.exceeds():
-		res = &result{Result: weir.Result{TotalRequests: s.r.Limit}}
+		op.Result = weir.Result{TotalRequests: s.r.Limit}
 		if !v.f.exceeds(v.r) {
-			res.ExpiresAt = v.b.Next(v.f.cfg.Now())
+			op.Result.ExpiresAt = v.b.Next(v.f.cfg.Now())
 		}
-		return res, nil
+		return true, nil
 	}
 	r := *s.r
 	all := shared{v, s.n, &r}
@@ -88,12 +86,14 @@ func (s shared) countCalls(ctx context.Context, verb weir.Verb) (res *result, er
 		r.Cost = plus(cost, costOf(s.r))
 	}
 	ahead := &weir.Op{Verb: verb, Request: r, Keep: verb == weir.OpTake}
-	res, err = all.inWindow(r.Cost).decide(ctx, v.f.local, ahead)
+	err = all.inWindow(r.Cost).decide(ctx, v.f.local, ahead)
+	res := &ahead.Result
 	switch {
 	case err != nil:
+		return false, err
 	case !res.Allowed():
 		res.TotalRequests += min(cost, res.Remaining(s.r.Limit))
-		if s.exceeds(r.Cost, &res.Result) { // over the limit together
+		if s.exceeds(r.Cost, res) { // over the limit together
 			res.ExpiresAt = v.b.Next(v.f.cfg.Now())
 		}
 	case verb == weir.OpPeek:
@@ -108,9 +108,10 @@ func (s shared) countCalls(ctx context.Context, verb weir.Verb) (res *result, er
 		}
 		a.ahead.add(cost)
 		a.calls = new(calls)
-		res = nil
+		return false, nil
 	}
-	return res, err
+	op.Result = *res
+	return true, nil
 }
 
 // recordDebt records in the account, which is locked, that local admitted the request, in the

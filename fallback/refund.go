@@ -11,8 +11,7 @@ import (
 // refund is an OpReturn that calls primary, or gives back an admission of primary that came too
 // late.
 type refund struct {
-	visit
-	op    *weir.Op    // nil: it was too late
+	v     visit
 	taken weir.Result // of the cost that is given back
 }
 
@@ -50,26 +49,28 @@ func giveBack(ctx context.Context, f *Fallback, op *weir.Op) *visit {
 		return nil
 	}
 	b := newRefund(f, op, &r)
-	counts := k.result.ExpiresAt.After(f.cfg.Now()) && b.a.number == k.number
+	v := &b.v
+	counts := k.result.ExpiresAt.After(f.cfg.Now()) && v.a.number == k.number
 	switch {
 	case counts && k.source == weir.FromLocal:
 		return b.fromLocal(ctx, &k.result, &k.local)
 	case k.source == weir.FromLocal || k.source == weir.FromOnFail,
 		// it would give back cost that counts no more
 		!counts && (k.source != weir.FromPrimary || k.primary.Of == nil):
-		b.end()
+		v.close()
 		return nil
 	case counts:
-		b.a.recount(0, r.Cost)
+		v.a.recount(0, r.Cost)
 	}
-	b.kept = &kept{primary: k.primary} // for this part: its call may outlast the wait for it
-	b.kept.primary.Cost = min(k.primary.Cost, left)
+	v.kept = &kept{primary: k.primary} // for this part: its call may outlast the wait for it
+	v.kept.primary.Cost = min(k.primary.Cost, left)
 	return b.fromPrimary(&k.result)
 }
 
 func newRefund(f *Fallback, op *weir.Op, r *weir.Request) *refund {
-	b := &refund{op: op}
-	b.open(f, r, time.Time{})
+	b := new(refund)
+	b.v.open(f, r, time.Time{})
+	b.v.asked = op
 	return b
 }
 
@@ -79,62 +80,66 @@ func newRefund(f *Fallback, op *weir.Op, r *weir.Request) *refund {
 func (b *refund) fromLocal(
 	ctx context.Context, taken *weir.Result, local *weir.Receipt,
 ) *visit {
-	f := b.f
-	counted, cost := taken.ExpiresAt.After(f.ledger.unrecordedNow().until), costOf(b.r)
-	b.a.mu.Lock()
-	owed := b.a.debts.Refund(cost, f.cfg.Now())
+	v, f, a := &b.v, b.v.f, b.v.a
+	counted, cost := taken.ExpiresAt.After(f.ledger.unrecordedNow().until), costOf(v.r)
+	a.mu.Lock()
+	owed := a.debts.Refund(cost, f.cfg.Now())
 	if owed > 0 {
-		b.share(1).inWindow(owed).takeBack(algorithm.Never)
+		v.share(1).inWindow(owed).takeBack(algorithm.Never)
 	}
-	b.a.mu.Unlock()
+	a.mu.Unlock()
 	if counted {
-		b.a.recount(0, cost-owed)
+		a.recount(0, cost-owed)
 	}
 	if owed > 0 && f.local != nil {
-		own := *b.share(b.a.sharedAmong(uint64(f.Instances()), f.cfg.Now())).r
+		own := *v.own().r
 		own.Cost = owed
 		op := &weir.Op{Verb: weir.OpReturn, Request: own, Result: *taken, Receipt: *local}
-		b.op.Err = supported(by(ctx, f.local, op))
+		v.asked.Err = supported(by(ctx, f.local, op))
 		*local = op.Receipt
 	}
-	if owed == cost || !counted || b.op.Err != nil {
-		b.end()
+	if owed == cost || !counted || v.asked.Err != nil {
+		v.close()
 		return nil
 	}
-	rest := *b.r
-	rest.Cost, b.r = cost-owed, &rest
+	rest := *v.r
+	rest.Cost, v.r = cost-owed, &rest
 	return b.fromPrimary(taken)
 }
 
 // fromPrimary returns a visit that is to have primary take the cost of the request back, in the
 // period that taken is of.
 func (b *refund) fromPrimary(taken *weir.Result) *visit {
-	b.task, b.taken = b, *taken
-	b.a.beginTakeBack()
-	return &b.visit
-}
-
-// returnLate has primary give back an admission whose caller was denied or has left.
-func (b *refund) returnLate(ctx context.Context, taken *weir.Result) {
-	b.a.recount(0, costOf(b.r))
-	v := b.fromPrimary(taken)
-	_, err := v.call(ctx, (*visit).do)
-	_ = b.ended(err)
-}
-
-func (b *refund) ask(op *weir.Op) {
-	op.Verb, op.Result = weir.OpReturn, b.taken
-	if b.kept != nil {
-		op.Receipt = b.kept.primary
+	v := &b.v
+	b.taken, v.task = *taken, b
+	v.op.Verb, v.op.Result = weir.OpReturn, *taken
+	if v.kept != nil {
+		v.op.Receipt = v.kept.primary
 	}
+	v.a.beginTakeBack()
+	return v
 }
 
-func (b *refund) answer(context.Context, *weir.Op) *result { return nil }
+// returnLate has primary give back the admission of a late call, whose caller was denied or has
+// left. That is a visit of its own: the call is another late one.
+func returnLate(ctx context.Context, late *visit) {
+	b := &refund{v: visit{f: late.f, b: late.b, judge: late.b, a: late.a, r: late.r,
+		began: late.f.cfg.Now(), kept: late.kept, asked: new(weir.Op)}}
+	b.v.a.recount(0, costOf(b.v.r))
+	v := b.fromPrimary(late.late.counted)
+	err := errUndecided
+	if v.permits() {
+		v.visits[0] = v
+		v.f.server.Call(ctx, v.visits[:], do)
+		err = v.end
+	}
+	b.finish(ctx, err)
+}
 
-func (b *refund) finish(_ context.Context, _ *result, err error) { b.op.Err = b.ended(err) }
+func (b *refund) depart()                {}
+func (b *refund) arrive(context.Context) {}
 
-// ended ends the call of primary.
-func (b *refund) ended(err error) error {
-	b.a.endTakeBack(err == nil, b.taken.ExpiresAt)
-	return sent(err)
+func (b *refund) finish(_ context.Context, err error) {
+	b.v.a.endTakeBack(err == nil, b.taken.ExpiresAt)
+	b.v.asked.Err = sent(err)
 }

@@ -83,50 +83,52 @@ func (s *server) breaker(key string) *breaker {
 	return found.(*breaker)
 }
 
-// Call makes one call of the server, and of the servers of other parts, by do, which sets res and
-// err of each; it sets end. It waits for at most Timeout, half of the time that the caller has
-// left, or until the caller gives up. A prompt server is called on this goroutine, unless the
-// caller has little time; then Call does not notice that it gives up. Otherwise the call may go on
-// for longer than Call waits, but counts as late after Timeout.
-func (s *server) Call(ctx context.Context, all []*part, do func(context.Context)) {
+// Call makes one call of the server, and of the servers of other parts, by do, which sets err of
+// each visit; it sets end. It waits for at most Timeout, half of the time that the caller has left,
+// or until the caller gives up. A prompt server is called on this goroutine, unless the caller has
+// little time; then Call does not notice that it gives up. Otherwise the call may go on for longer
+// than Call waits, but counts as late after Timeout.
+func (s *server) Call(
+	ctx context.Context, all []*visit, do func(ctx context.Context, all []*visit),
+) {
 	wait := s.cfg.Timeout
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline)/2)
 	}
 	if s.prompt && wait == s.cfg.Timeout {
-		do(s.deadlines.Detached(ctx))
-		for _, p := range all {
-			p.end = p.ended(p.v.f.cfg.Now().Sub(p.v.began), p.err)
-			if p.end == errUndecided && ctx.Err() != nil {
-				p.end = gaveUp(ctx)
+		do(s.deadlines.Detached(ctx), all)
+		for _, v := range all {
+			v.end = v.ended(s.cfg.Now().Sub(v.began), nil)
+			if v.end == errUndecided && ctx.Err() != nil {
+				v.end = gaveUp(ctx)
 			}
 		}
 		return
 	}
-	for _, p := range all {
-		p.outlast(wait < s.cfg.Timeout)
+	for _, v := range all {
+		v.outlast(wait < s.cfg.Timeout)
 	}
 	done := make(chan []error, 1)
 	go s.attempt(context.WithoutCancel(ctx), s.cfg.Timeout, func(ctx context.Context) error {
 		defer func() {
-			for _, p := range all {
-				p.outlasted(ctx)
+			for _, v := range all {
+				v.outlasted(ctx)
 			}
 		}()
-		do(ctx)
+		do(ctx, all)
 		return nil
 	}, func(took time.Duration, err error) {
 		ends := make([]error, len(all))
-		for i, p := range all {
-			ends[i] = p.late(took, err)
+		for i, v := range all {
+			ends[i] = v.ended(took, err)
 		}
 		done <- ends
 	})
 	end := errUndecided
 	select {
 	case ends := <-done:
-		for i, p := range all {
-			p.end = ends[i]
+		for i, v := range all {
+			v.end = ends[i]
 		}
 		return
 	case <-time.After(wait):
@@ -136,15 +138,15 @@ func (s *server) Call(ctx context.Context, all []*part, do func(context.Context)
 	case <-ctx.Done():
 		end = gaveUp(ctx)
 	}
-	for _, p := range all {
-		p.end = end
+	for _, v := range all {
+		v.end = end
 	}
 }
 
 // permits reports whether b, the breaker of key, is closed. Otherwise it starts a probe, if one is
-// due. A nil breaker is.
+// due.
 func (s *server) permits(b *breaker, key string) bool {
-	if b == nil || b.Closed() {
+	if b.Closed() {
 		return true
 	}
 	s.startProbe(b, key)
@@ -232,8 +234,11 @@ func (s *server) attempt(
 	guarded.Do(func() error { return op(bounded) }, endOnce)
 }
 
-// judge records the end of a call in its breaker, and returns its error for the caller.
-func (s *server) judge(b *breaker, err error, now time.Time) error {
+// ended records the end of a call in its breaker, unless that is nil, and returns its error for the
+// caller.
+func (s *server) ended(b *breaker, took time.Duration, err error) error {
+	err = s.counted(err)
+	s.called(took, err)
 	var failure error
 	switch {
 	case err == nil:
@@ -244,7 +249,7 @@ func (s *server) judge(b *breaker, err error, now time.Time) error {
 		failure = err
 	}
 	if b != nil {
-		s.notify(b.Record(now, failure))
+		s.notify(b.Record(s.cfg.Now(), failure))
 	}
 	if err == nil {
 		return nil

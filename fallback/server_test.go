@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,10 +44,9 @@ func stats(s *server) (st Stats) {
 
 // call makes a call of s.
 func (s *server) call(ctx context.Context, b *breaker, op func(context.Context) error) error {
-	v := &visit{f: &Fallback{server: s, cfg: s.cfg}, b: b, judge: b, a: new(account),
+	v := &visit{f: &Fallback{server: s, cfg: s.cfg}, b: cmp.Or(b, s.one), judge: b, a: new(account),
 		r: &weir.Request{Key: "a"}, began: time.Now()}
-	_, err := v.call(ctx, func(_ *visit, ctx context.Context) (*result, error) { return nil, op(ctx) })
-	return err
+	return v.call(ctx, op)
 }
 
 // Each way in which a call ends: the error of its caller, the breaker's state, and what is counted,

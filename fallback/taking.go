@@ -9,94 +9,72 @@ import (
 
 // taking is an OpTake, or an OpPeek, that calls primary.
 type taking struct {
-	visit
-	op    *weir.Op
-	verb  weir.Verb
-	full  bool // FullAt is wanted
+	v     visit
 	sight sight
 
-	// Room for the answer, and for the seed of local.
-	res     result
+	// Room for the seed of local.
 	seed    weir.Op
 	seeds   [1]*weir.Op
 	seeded  weir.Backlog
 	counted weir.Result
 }
 
-// take begins an OpTake. A lease or cached denial may decide.
+// take begins an OpTake or an OpPeek. A lease or cached denial may decide an OpTake. An OpPeek calls
+// primary, or local where local would decide or primary is still to be charged. It starts no probe,
+// and the breaker ignores how it ends: a primary that can be read may still be unable to count. If
+// the one it calls cannot peek, the error is errors.ErrUnsupported.
 func take(ctx context.Context, f *Fallback, op *weir.Op) *visit {
 	op.Source, op.Left, op.FullAt = weir.Nowhere, 0, time.Time{}
-	if f.repeats && f.lookup(ctx, op) {
+	takes := op.Verb == weir.OpTake
+	if takes && f.repeats && f.lookup(ctx, op) {
 		op.Err = nil
 		f.setLeft(op)
 		f.decided[op.Source].Add(1)
 		return nil
 	}
-	t := newTaking(f, op)
-	if op.Keep {
-		t.kept = &kept{number: t.a.number}
+	t := new(taking)
+	v := &t.v
+	v.open(f, &op.Request, time.Time{})
+	v.asked, v.task, v.op.Verb, v.op.Full = op, t, op.Verb, op.Full
+	switch {
+	case !takes:
+		v.judge = nil
+	case op.Keep:
+		v.kept = &kept{number: v.a.number}
+		v.op.Keep = f.primary.About().Verbs.Has(weir.OpReturn)
 	}
-	return &t.visit
+	return v
 }
 
-// peek begins an OpPeek. It calls primary, or local where local would decide or primary is still to
-// be charged. It starts no probe, and the breaker ignores how it ends: a primary that can be read
-// may still be unable to count. If the one it calls cannot peek, the error is
-// errors.ErrUnsupported.
-func peek(ctx context.Context, f *Fallback, op *weir.Op) *visit {
-	op.Source, op.Left, op.FullAt = weir.Nowhere, 0, time.Time{}
-	t := newTaking(f, op)
-	t.judge = nil
-	if t.b.Closed() && t.backlog() == nil {
-		return &t.visit
+func (t *taking) depart() {
+	v, a := &t.v, t.v.a
+	if v.op.Verb == weir.OpPeek {
+		return
 	}
-	defer t.end()
-	t.finish(ctx, nil, errUndecided)
-	return nil
-}
-
-func newTaking(f *Fallback, op *weir.Op) *taking {
-	t := &taking{op: op, verb: op.Verb, full: op.Full}
-	t.open(f, &op.Request, time.Time{})
-	t.task = t
-	return t
-}
-
-func (t *taking) ask(op *weir.Op) {
-	op.Verb, op.Full = t.verb, t.full
-	if t.verb == weir.OpTake {
-		op.Keep = t.kept != nil && t.f.primary.About().Verbs.Has(weir.OpReturn)
-		op.Backlog = t.depart()
-	}
-}
-
-// depart begins a call of primary, and returns its backlog.
-func (t *taking) depart() *weir.Backlog {
-	a := t.a
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.counted.limit != t.r.Limit {
+	if a.counted.limit != v.r.Limit {
 		a.back.changes++ // a token bucket counts otherwise at another rate
 	}
 	t.sight = sight{a.counted, a.back.changes}
-	if t.f.aware && !t.hurried && !t.f.exceeds(t.r) {
-		t.calls = a.calls
-		t.calls.cost.add(costOf(t.r))
+	if v.f.aware && !v.hurried && !v.f.exceeds(v.r) {
+		v.calls = a.calls
+		v.calls.cost.add(costOf(v.r))
 	}
-	return t.missed()
+	v.op.Backlog = v.missed()
 }
 
-func (t *taking) answer(ctx context.Context, op *weir.Op) *result {
-	if t.verb == weir.OpTake {
-		if op.Keep {
-			t.kept.primary = op.Receipt
-		}
-		if restored := t.record(ctx, op.Backlog, &op.Result); restored > 0 {
-			t.f.server.lost(t.b.partition, restored)
-		}
+func (t *taking) arrive(ctx context.Context) {
+	v := &t.v
+	if v.op.Verb == weir.OpPeek {
+		return
 	}
-	t.res = result{op.Result, op.FullAt}
-	return &t.res
+	if v.op.Keep {
+		v.kept.primary = v.op.Receipt
+	}
+	if restored := t.record(ctx, v.op.Backlog, &v.op.Result); restored > 0 {
+		v.f.server.lost(v.b.partition, restored)
+	}
 }
 
 // record records a decision of primary here and seeds local with its share of it, unless the caller
@@ -107,13 +85,13 @@ func (t *taking) answer(ctx context.Context, op *weir.Op) *result {
 func (t *taking) record(
 	ctx context.Context, b *weir.Backlog, res *weir.Result,
 ) (restored uint64) {
-	f, a := t.f, t.a
-	now, n, p := f.cfg.Now(), uint64(f.Instances()), t.period()
+	v, f, a := &t.v, t.v.f, t.v.a
+	now, n, p := f.cfg.Now(), uint64(f.Instances()), v.period()
 	end, falls := p.end(res, now)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	t.caughtUp(b)
-	own, total := t.share(n), plus(share(res.TotalRequests, n), a.ahead.cost())
+	v.caughtUp(b)
+	own, total := v.share(n), plus(share(res.TotalRequests, n), a.ahead.cost())
 	seeds := !a.replaced.Load() && f.seeds && res.TotalRequests > 0 && !res.ExpiresAt.IsZero()
 	if seeds {
 		t.seedLocal(ctx, own.r, res, total)
@@ -121,11 +99,11 @@ func (t *taking) record(
 	if !a.replaced.Load() {
 		own.inWindow(total).follow(res, a.debts.Owed(now))
 	}
-	t.arrive(res.Allowed())
+	v.arrive(res.Allowed())
 	possible := res.Allowed() || !res.ExpiresAt.IsZero()
 	fresh := res.Allowed() || b != nil || !f.repeats
 	if possible && fresh && end.After(now) {
-		c := count{res.TotalRequests, t.began, end, t.r.Limit, t.sight.changes, falls}
+		c := count{res.TotalRequests, v.began, end, v.r.Limit, t.sight.changes, falls}
 		restored = t.sight.note(a, p, b, c, now, falls == atOnce || res.Allowed())
 	}
 	if seeds && a.debts.Owed(now) == 0 {
@@ -139,60 +117,62 @@ func (t *taking) record(
 func (t *taking) seedLocal(
 	ctx context.Context, own *weir.Request, res *weir.Result, total uint64,
 ) {
+	local := t.v.f.local
 	t.counted = *res
 	t.counted.TotalRequests, t.seeded.Counted = total, &t.counted
-	t.seed = weir.Op{Counter: t.f.local, Verb: weir.OpCatchUp, Request: *own, Backlog: &t.seeded}
+	t.seed = weir.Op{Counter: local, Verb: weir.OpCatchUp, Request: *own, Backlog: &t.seeded}
 	t.seeds[0] = &t.seed
-	t.f.local.Do(ctx, t.seeds[:]) // if it has no room for the key, it denies its requests too
+	local.Do(ctx, t.seeds[:]) // if it has no room for the key, it denies its requests too
 }
 
 // finish ends the op: primary has decided, or else local does.
-func (t *taking) finish(ctx context.Context, res *result, err error) {
-	source, decided := weir.FromPrimary, err == nil
-	op, takes := t.op, t.verb == weir.OpTake
+func (t *taking) finish(ctx context.Context, err error) {
+	v, op, source := &t.v, t.v.asked, weir.FromPrimary
+	by, takes, decided := &v.op, op.Verb == weir.OpTake, err == nil
 	if err == errUndecided {
-		res, source, err = t.locally(func(own shared) (*result, error) { return t.runLocal(ctx, own) })
+		by = &weir.Op{Verb: op.Verb, Full: op.Full, Keep: v.kept != nil && v.f.aware}
+		source, err = v.locally(by, func(own shared) error { return t.runLocal(ctx, own, by) })
 	}
-	if takes && !decided && t.late != nil && (err != nil || !res.Allowed()) {
-		t.settle(ctx, known{unused: true})
+	if takes && !decided && v.late != nil && (err != nil || !by.Result.Allowed()) {
+		v.settle(ctx, known{unused: true})
 	}
 	op.Err = err
 	if err == nil {
-		op.Result, op.FullAt, op.Source = res.Result, res.full, source
-		t.f.setLeft(op)
+		op.Result, op.FullAt, op.Source = by.Result, by.FullAt, source
+		v.f.setLeft(op)
 		t.setReceipt()
 	}
 	if takes {
-		t.f.decided[op.Source].Add(1)
+		v.f.decided[op.Source].Add(1)
 	}
 }
 
 // setReceipt sets the Receipt of the op, which is decided, if one is wanted.
 func (t *taking) setReceipt() {
-	if t.kept == nil {
+	kept, op := t.v.kept, t.v.asked
+	if kept == nil {
 		return
 	}
-	t.kept.source, t.kept.result = t.op.Source, t.op.Result
-	t.op.Receipt = weir.Receipt{Of: t.kept}
-	if t.op.Result.Allowed() {
-		t.op.Receipt.Cost = costOf(&t.op.Request)
+	kept.source, kept.result = op.Source, op.Result
+	op.Receipt = weir.Receipt{Of: kept}
+	if op.Result.Allowed() {
+		op.Receipt.Cost = costOf(&op.Request)
 	}
 }
 
-// runLocal has local decide on own, and records an admission. A call of primary that begins
+// runLocal has local decide on own by op, and records an admission. A call of primary that begins
 // meanwhile waits for the record, which it takes along.
-func (t *taking) runLocal(ctx context.Context, own shared) (*result, error) {
-	t.a.mu.Lock()
-	defer t.a.mu.Unlock()
-	t.arrive(false)
-	op := &weir.Op{Verb: t.verb, Request: *own.r, Full: t.full}
-	op.Keep = t.kept != nil && t.verb == weir.OpTake && t.f.aware
-	res, err := own.do(ctx, op)
+func (t *taking) runLocal(ctx context.Context, own shared, op *weir.Op) error {
+	a := t.v.a
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t.v.arrive(false)
+	err := own.do(ctx, op)
 	if op.Keep {
-		t.kept.local = op.Receipt
+		t.v.kept.local = op.Receipt
 	}
-	if err == nil && res.Allowed() { // of which calls under way are no part
-		res.TotalRequests -= min(res.TotalRequests, t.a.ahead.cost())
+	if res := &op.Result; err == nil && res.Allowed() { // of which calls under way are no part
+		res.TotalRequests -= min(res.TotalRequests, a.ahead.cost())
 	}
-	return res, err
+	return err
 }

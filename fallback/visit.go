@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -8,14 +9,15 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// visit is one use of a Fallback by r's caller.
+// visit is one use of a Fallback by r's caller, with one call of primary at most.
 type visit struct {
 	f     *Fallback
 	b     *breaker
 	judge *breaker // b; nil: it ignores how the call of primary ends
-	a     *account // not removed before end
+	a     *account // not removed before close
 	r     *weir.Request
-	task  task // nil: a reset, or work in flight
+	asked *weir.Op // by the caller; nil: a reset, or work in flight
+	task  task     // for the op that was asked
 	began time.Time
 	epoch uint64   // of the breaker, before the call of primary
 	calls *calls   // that the call of primary under way is one of, or nil; guarded by a.mu
@@ -24,23 +26,20 @@ type visit struct {
 
 	hurried bool // the caller waits for less than Timeout
 
-	first first
-}
+	op  weir.Op // of primary, for the op that was asked
+	err error   // of the call; errUndecided: it goes on, or panicked
+	end error   // of the call for the caller, or errUndecided
 
-// first is room for the first call of primary, which is the only one as a rule, so that it
-// allocates no more than the visit.
-type first struct {
-	part  part
-	parts [1]*part
-	op    weir.Op
-	ops   [1]*weir.Op
+	// Room for what a call of one visit needs, so that it allocates no more than the visit.
+	visits [1]*visit
+	ops    [1]*weir.Op
 }
 
 // task is the op that a visit is for.
 type task interface {
-	ask(op *weir.Op)                                    // sets the op of primary
-	answer(ctx context.Context, op *weir.Op) *result    // reads its answer; nil: no decision
-	finish(ctx context.Context, res *result, err error) // ends the op; err: see visit.call
+	depart()                               // right before the call of primary
+	arrive(ctx context.Context)            // when primary has answered
+	finish(ctx context.Context, err error) // ends the op that was asked; err: see visit.call
 }
 
 // open begins a visit. If reset is not zero it resets the caller: primary is to be reset, too, if
@@ -55,59 +54,61 @@ func (v *visit) open(f *Fallback, r *weir.Request, reset time.Time) {
 	v.r, v.a = r, f.ledger.open(r, v.began, reset)
 }
 
-func (v *visit) end() { v.a.users.Add(-1) }
+func (v *visit) close() { v.a.users.Add(-1) }
 
 // period returns the period of the request.
 func (v *visit) period() period { return period{v.f, v.r} }
 
-// call has primary do op, unless the breaker is open: see server.Call. The error is errUndecided,
-// or one for the caller. The operation may continue without its caller, as v.late.
-func (v *visit) call(ctx context.Context, op operation) (*result, error) {
-	if !v.f.server.permits(v.judge, v.r.Key) {
-		return nil, errUndecided
+// permits reports whether primary is to be called. A visit that the breaker does not judge, of an
+// OpPeek, starts no probe, and finds out nothing while primary is still to be charged.
+func (v *visit) permits() bool {
+	if v.judge == nil {
+		return v.b.Closed() && v.backlog() == nil
 	}
-	p := &v.first.part
-	if p.v != nil {
-		p = new(part)
-	}
-	p.v, v.first.parts[0] = v, p
-	v.f.server.Call(ctx, v.first.parts[:], func(ctx context.Context) { p.res, p.err = op(v, ctx) })
-	return p.outcome()
+	return v.f.server.permits(v.b, v.r.Key)
 }
 
-// do has primary do the op of the visit.
-func (v *visit) do(ctx context.Context) (res *result, err error) {
-	op := v.ask()
+// call has primary do an operation, unless the breaker is open: see server.Call. The error is
+// errUndecided, or one for the caller. The operation may continue without its caller, as v.late.
+func (v *visit) call(ctx context.Context, operation func(context.Context) error) error {
+	if !v.permits() {
+		return errUndecided
+	}
+	v.visits[0] = v
+	v.f.server.Call(ctx, v.visits[:], func(ctx context.Context, _ []*visit) { v.err = operation(ctx) })
+	return v.end
+}
+
+// do has the primaries of all do the ops of the visits, in one call. One that is to catch up step
+// by step does so afterwards.
+func do(ctx context.Context, all []*visit) {
 	defer func() {
-		if res == nil { // it failed, or primary panicked
-			v.failed()
+		for _, v := range all {
+			if v.err != nil { // it failed, or primary panicked
+				v.failed()
+			}
 		}
 	}()
-	if v.catchesUp(op) {
-		return v.byStep(ctx, op)
+	ops := all[0].ops[:0]
+	for _, v := range all {
+		v.err, v.op.Counter, v.op.Request = errUndecided, v.f.primary, *v.r
+		v.task.depart()
+		if !v.catchesUp() {
+			ops = append(ops, &v.op)
+		}
 	}
-	v.first.ops[0] = op
-	v.f.primary.Do(ctx, v.first.ops[:])
-	return v.answer(ctx, op)
-}
-
-// ask returns the op that primary is to do.
-func (v *visit) ask() *weir.Op {
-	op := &v.first.op
-	if op.Counter != nil {
-		op = new(weir.Op)
+	if len(ops) > 0 {
+		ops[0].Counter.Do(ctx, ops)
 	}
-	op.Counter, op.Request = v.f.primary, *v.r
-	v.task.ask(op)
-	return op
-}
-
-// answer reads the answer of primary.
-func (v *visit) answer(ctx context.Context, op *weir.Op) (*result, error) {
-	if op.Err != nil {
-		return nil, op.Err
+	for _, v := range all {
+		if v.catchesUp() {
+			v.byStep(ctx)
+		}
+		v.err = v.op.Err
+		if v.err == nil {
+			v.task.arrive(ctx)
+		}
 	}
-	return v.task.answer(ctx, op), nil
 }
 
 // failed ends the call of primary, if one is under way, which has not decided.
@@ -125,11 +126,35 @@ func (v *visit) arrive(admitted bool) {
 	}
 }
 
-// send is call for a change that may be lost: no answer is no error, nor is a primary that cannot
-// do it.
-func (v *visit) send(ctx context.Context, op operation) error {
-	_, err := v.call(ctx, op)
-	return sent(err)
+// outlast begins a call that may outlast the visit.
+func (v *visit) outlast(hurried bool) {
+	r := *v.r
+	v.hurried, v.late, v.r = hurried, new(pending), &r // the caller may reuse its request
+	v.a.users.Add(1)                                   // the account stays until the call has ended
+	v.err = errUndecided
+}
+
+// outlasted ends such a call.
+func (v *visit) outlasted(ctx context.Context) {
+	defer v.close()
+	now := known{ended: true}
+	if v.err == nil && (v.op.Verb != weir.OpTake || v.op.Result.Allowed()) {
+		now.counted = &v.op.Result
+	}
+	v.settle(ctx, now)
+}
+
+// ended records the end of the call, at Timeout at the latest, with err or with the error of the
+// visit. It returns the error for the caller.
+func (v *visit) ended(took time.Duration, err error) error {
+	if err == nil {
+		err = v.err
+	}
+	err = v.f.server.ended(v.judge, took, err)
+	if v.late != nil {
+		v.settle(context.Background(), known{ended: true}) // nothing once outlasted
+	}
+	return err
 }
 
 // settle records the facts that are known now. Cost that primary has counted for a caller who was
@@ -139,34 +164,43 @@ func (v *visit) settle(ctx context.Context, now known) {
 	v.a.mu.Lock()
 	defer v.a.mu.Unlock()
 	p, was, length := v.late, v.late.known, v.period().length()
-	p.known = known{was.ended || now.ended, was.counted || now.counted, was.unused || now.unused}
+	p.known = known{was.ended || now.ended, cmp.Or(was.counted, now.counted), was.unused || now.unused}
 	switch {
 	case p.cost == 0: // local has not decided, or has denied
 	case p.ended && !was.ended && !p.inTime(v.f.windows, length):
 		v.a.debts.Add(p.cost, p.until, v.f.cfg.Now())
-	case was.ended && !was.counted && p.inTime(v.f.windows, length):
+	case was.ended && was.counted == nil && p.inTime(v.f.windows, length):
 		v.a.debts.Refund(p.cost, v.f.cfg.Now())
 	}
-	if p.counted && p.unused && (!was.counted || !was.unused) && !v.a.replaced.Load() {
-		// of a visit of its own: the call is another late one
-		go (&refund{visit: *v}).returnLate(context.WithoutCancel(ctx), &p.res.Result)
+	news := was.counted == nil || !was.unused
+	if p.counted != nil && p.unused && news && !v.a.replaced.Load() {
+		go returnLate(context.WithoutCancel(ctx), v)
 	}
 }
 
-// locally has decide do so on a share of the request, unless Config.OnFail does.
-func (v *visit) locally(
-	decide func(own shared) (*result, error),
-) (*result, weir.Source, error) {
-	f := v.f
-	if f.cfg.OnFail != FailLocal {
-		return &result{Result: *v.policy()}, weir.FromOnFail, nil
+// locally has decide do so on a share of the request, unless Config.OnFail does. decide sets the
+// Result of an op.
+func (v *visit) locally(op *weir.Op, decide func(own shared) error) (weir.Source, error) {
+	if v.f.cfg.OnFail != FailLocal {
+		op.Result = v.policy()
+		return weir.FromOnFail, nil
 	}
-	own := v.share(v.a.sharedAmong(uint64(f.Instances()), f.cfg.Now()))
-	res, err := decide(own)
-	if err != nil {
-		return nil, weir.Nowhere, fmt.Errorf("fallback: local cannot decide either: %w", err)
+	own := v.own()
+	op.Request = *own.r
+	if err := decide(own); err != nil {
+		return weir.Nowhere, fmt.Errorf("fallback: local cannot decide either: %w", err)
 	}
-	return own.whole(res), weir.FromLocal, nil
+	own.whole(op)
+	return weir.FromLocal, nil
+}
+
+// own returns the request with local's share of its limit, or with an earlier, smaller share of the
+// same period.
+func (v *visit) own() shared {
+	n, now := uint64(v.f.Instances()), v.f.cfg.Now()
+	v.a.mu.Lock()
+	defer v.a.mu.Unlock()
+	return v.share(v.a.sharing.among(n, now))
 }
 
 // share returns the request with one nth of its limit.
@@ -180,14 +214,14 @@ func (v *visit) share(n uint64) shared {
 }
 
 // policy returns the Result of Config.OnFail.
-func (v *visit) policy() *weir.Result {
+func (v *visit) policy() weir.Result {
 	switch {
 	case v.f.exceeds(v.r):
-		return &weir.Result{}
+		return weir.Result{}
 	case v.f.cfg.OnFail == FailOpen:
-		return &weir.Result{State: weir.Allow, TotalRequests: costOf(v.r), ExpiresAt: v.f.cfg.Now()}
+		return weir.Result{State: weir.Allow, TotalRequests: costOf(v.r), ExpiresAt: v.f.cfg.Now()}
 	}
-	return &weir.Result{TotalRequests: v.r.Limit, ExpiresAt: v.b.Next(v.f.cfg.Now())}
+	return weir.Result{TotalRequests: v.r.Limit, ExpiresAt: v.b.Next(v.f.cfg.Now())}
 }
 
 // backlog returns all that primary has missed of the caller, or nil if that is nothing.
@@ -206,24 +240,24 @@ func (v *visit) missed() *weir.Backlog {
 // caughtUp records in the account, which is locked, that primary has missed nothing of b.
 func (v *visit) caughtUp(b *weir.Backlog) { v.f.reconciled.Add(v.a.caughtUp(b, v.epoch)) }
 
-// catchesUp reports whether primary is to catch up before it does an op: it does not reconcile.
-func (v *visit) catchesUp(op *weir.Op) bool { return op.Backlog != nil && !v.f.reconciles }
+// catchesUp reports whether primary is to catch up before it does the op: it does not reconcile.
+func (v *visit) catchesUp() bool { return v.op.Backlog != nil && !v.f.reconciles }
 
-// byStep has primary catch up, and then do an op. Such a primary does not remember when something
+// byStep has primary catch up, and then do the op. Such a primary does not remember when something
 // was taken back, so that a count is brought only after a failed call.
-func (v *visit) byStep(ctx context.Context, op *weir.Op) (*result, error) {
+func (v *visit) byStep(ctx context.Context) {
 	v.f.blind.Store(true)
 	v.a.mu.Lock()
 	v.a.lost = false
 	v.a.mu.Unlock()
-	for v.backlog() != nil { // a turn may have begun before a debt of the backlog of op
-		if err := v.catchUpInTurn(ctx); err != nil {
-			return nil, err
+	for v.backlog() != nil { // a turn may have begun before a debt of the backlog of the op
+		v.op.Err = v.catchUpInTurn(ctx)
+		if v.op.Err != nil {
+			return
 		}
 	}
-	op.Backlog = nil
-	v.f.primary.Do(ctx, []*weir.Op{op})
-	return v.answer(ctx, op)
+	v.op.Backlog = nil
+	v.f.primary.Do(ctx, []*weir.Op{&v.op})
 }
 
 // catchUpInTurn is catchUp, which concurrent calls for one caller share. If it hangs, it holds up
@@ -232,17 +266,17 @@ func (v *visit) catchUpInTurn(ctx context.Context) error {
 	name := fmt.Sprint(v.r.Duration, " ", v.r.Key)
 	_, err, _ := v.f.turns.Do(name, func() (any, error) {
 		defer context.AfterFunc(ctx, func() { v.f.turns.Forget(name) })()
-		return v.catchUp(ctx)
+		return nil, v.catchUp(ctx)
 	})
 	return supported(err)
 }
 
 // catchUp resets, seeds and charges primary, as far as it can be, without a decision. A charge
 // whose answer is lost is repeated: a debt is charged at least once.
-func (v *visit) catchUp(ctx context.Context) (_ *result, err error) {
+func (v *visit) catchUp(ctx context.Context) (err error) {
 	b, primary := v.backlog(), v.f.primary
 	if b == nil {
-		return nil, nil
+		return nil
 	}
 	debt := *v.r
 	debt.Cost = b.Total - b.Charged
@@ -257,7 +291,7 @@ func (v *visit) catchUp(ctx context.Context) (_ *result, err error) {
 		}
 	}
 	if supported(err) != nil {
-		return nil, err
+		return err
 	}
 	v.a.mu.Lock()
 	defer v.a.mu.Unlock()
@@ -267,5 +301,5 @@ func (v *visit) catchUp(ctx context.Context) (_ *result, err error) {
 		v.a.debts.Charged(b.Total)
 	}
 	v.caughtUp(b)
-	return nil, err
+	return err
 }

@@ -182,12 +182,9 @@ func (c *windowCount) request(
 func clamp(n uint64) int64 { return int64(min(n, algorithm.MaxCount)) }
 
 // decide has local do an OpTake or OpPeek, if there is room for it in primary's window.
-func (in inWindow) decide(ctx context.Context, local weir.Counter, op *weir.Op) (*result, error) {
+func (in inWindow) decide(ctx context.Context, local weir.Counter, op *weir.Op) error {
 	if in.w == nil {
-		if err := by(ctx, local, op); err != nil {
-			return nil, err
-		}
-		return &result{op.Result, op.FullAt}, nil
+		return by(ctx, local, op)
 	}
 	cost, takes := costOf(&op.Request), op.Verb == weir.OpTake
 	s, reading := in.state()
@@ -201,9 +198,9 @@ func (in inWindow) decide(ctx context.Context, local weir.Counter, op *weir.Op) 
 		if err != nil {
 			res = nil
 		}
-		res = in.deny(verdict, res, cost)
+		op.Result = in.deny(verdict, res, cost)
 	case err != nil:
-		return nil, err
+		return err
 	case !res.Allowed():
 		res.TotalRequests = max(res.TotalRequests, uint64(verdict.Total)-cost)
 	default:
@@ -213,17 +210,17 @@ func (in inWindow) decide(ctx context.Context, local weir.Counter, op *weir.Op) 
 		}
 		res.TotalRequests = max(res.TotalRequests, uint64(verdict.Total))
 	}
-	full := op.FullAt
-	if !full.IsZero() {
-		full = later(full, in.w.time(in.w.algorithm.Full(s, in.p, reading), in.c.lag))
+	if !op.FullAt.IsZero() {
+		full := in.w.time(in.w.algorithm.Full(s, in.p, reading), in.c.lag)
+		op.FullAt = later(op.FullAt, full)
 	}
-	return &result{*res, full}, nil
+	return nil
 }
 
 // deny returns a denial for want of room in primary's window. Local has peeked, of a cost: its
 // Result is here, or nil.
-func (in inWindow) deny(d algorithm.Verdict, here *weir.Result, cost uint64) *weir.Result {
-	res := &weir.Result{TotalRequests: uint64(d.Total)}
+func (in inWindow) deny(d algorithm.Verdict, here *weir.Result, cost uint64) weir.Result {
+	res := weir.Result{TotalRequests: uint64(d.Total)}
 	if d.At != algorithm.Never {
 		res.ExpiresAt = in.w.time(d.At, in.c.lag)
 	}
