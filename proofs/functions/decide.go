@@ -1,14 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"regexp"
 	"runtime"
 	"runtime/coverage"
+	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -68,32 +67,10 @@ var kinds = []struct {
 	{"new", 0, 1000},
 }
 
-// trip is a call that deals with all buckets.
-type trip struct {
-	name  string
-	after time.Duration // since their last use
-
-	// call makes it on l, which has a bucket of each of eight strategies, or loads saved, a snapshot
-	// of l, to empty.
-	call func(l, empty *weir.Limiter, saved []byte) error
-}
-
-var trips = []trip{
-	{"Save", 0, func(l, _ *weir.Limiter, _ []byte) error { return l.Save(io.Discard) }},
-	{"Load", 0, func(_, empty *weir.Limiter, saved []byte) error {
-		return empty.Load(bytes.NewReader(saved))
-	}},
-	{"Sweep", day, func(l, _ *weir.Limiter, _ []byte) error {
-		if n := l.Sweep(); n != 8 {
-			return fmt.Errorf("%d buckets were removed", n)
-		}
-		return nil
-	}},
-}
-
 // decideAll makes turns decisions of each kind, and each trip, and writes the coverage counters of
 // each to a directory under dir. The program must have been built with atomic counters.
 func decideAll(dir string) error {
+	debug.SetGCPercent(-1) // a collection empties pools, and what is made anew passes more functions
 	for i, trip := range trips {
 		if err := trip.make(counters(dir, len(strategies), i, 0)); err != nil {
 			return fmt.Errorf("%s: %w", trip.name, err)
@@ -144,43 +121,6 @@ func decideOnce(s, k, turn int, dir string) error {
 		return fmt.Errorf("admitted is %t, want %t", r.Allowed(), want)
 	}
 	return nil
-}
-
-// make makes the trip, and writes its coverage counters to dir.
-func (t trip) make(dir string) error {
-	now := time.Now()
-	clock := weir.Config{Now: func() time.Time { return now }, Timeout: 1, SweepEvery: day}
-	l, err := weir.New(clock)
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	empty, err := weir.New(clock)
-	if err != nil {
-		return err
-	}
-	defer empty.Close()
-	tiers := l.Tiers(weir.Tier{Limit: 5, Duration: time.Minute})
-	for _, s := range []weir.Strategy{l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0),
-		l.Counter(), l.SlidingLog(), l.List(), tiers, l.LeakyBucket(0)} {
-		r := &weir.Request{Key: "10.0.0.7", Limit: 5, Duration: time.Minute}
-		if _, err := s.Run(context.Background(), r); err != nil {
-			return err
-		}
-	}
-	var saved bytes.Buffer
-	if err := l.Save(&saved); err != nil {
-		return err
-	}
-	now = now.Add(t.after)
-	await()
-	if err := coverage.ClearCounters(); err != nil {
-		return err
-	}
-	if err := t.call(l, empty, saved.Bytes()); err != nil {
-		return err
-	}
-	return writeCounters(dir)
 }
 
 func writeCounters(dir string) error {

@@ -1,14 +1,14 @@
-// Command functions counts the functions of weir that one decision passes, those of Save, Load and
-// a sweep, the lines of code of the core, and the arrows between the files of the root package that
-// run back. In the whole repository it counts the methods that stand in another file than their
-// type, the effects in initializers of if and switch statements, and the types that reach many
-// names by embedding.
+// Command functions counts the functions of weir that one decision passes, those of Save, Load, a
+// sweep, a decision of two limits and a request of HTTP with one, the lines of code of the core, and
+// the arrows between the files of the root package that run back. In the whole repository it counts
+// the methods that stand in another file than their type, the effects in initializers of if and
+// switch statements, and the types that reach many names by embedding.
 //
 //	go run ./proofs/functions [-v]
 //
-// It builds itself with coverage counters in the packages weir and weir/internal, makes single
-// decisions, and lists the functions with a counter that is not 0. They are those of the source,
-// with those that the compiler inlines, and without those of one line.
+// It builds itself with coverage counters in the packages weir, weir/internal, weir/limits and
+// weir/httplimit, makes single decisions, and lists the functions with a counter that is not 0. They
+// are those of the source, with those that the compiler inlines, and without those of one line.
 package main
 
 import (
@@ -140,7 +140,7 @@ func measure(root string) ([][][]string, error) {
 	const self = module + "/proofs/functions"
 	program := filepath.Join(dir, "functions")
 	if _, err := output("go", "build", "-cover", "-covermode=atomic",
-		"-coverpkg="+module+","+module+"/internal/...,"+self, "-o", program, self); err != nil {
+		"-coverpkg="+module+","+module+"/internal/...,"+module+"/limits,"+module+"/httplimit,"+self, "-o", program, self); err != nil {
 		return nil, err
 	}
 	// At its end the program writes to GOCOVERDIR what it has counted since the last decision.
