@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/weirgo/weir/internal/core/algorithm"
@@ -272,10 +273,9 @@ func (l *Limiter) Tiers(tiers ...Tier) *Tiers {
 		list[i] = algorithm.Tier{Limit: clampCost(tier.Limit), Scale: tier.Duration.Milliseconds()}
 	}
 	a := algorithm.NewTiers(list)
-	sorted := make([]Tier, len(tiers))
-	for i, given := range a.Given() {
-		sorted[i] = tiers[given]
-	}
+	sorted := slices.SortedFunc(slices.Values(tiers), func(x, y Tier) int {
+		return cmp.Compare(x.Duration, y.Duration)
+	})
 	t := &Tiers{tiers: sorted, stateStrategy: stateStrategy[*algorithm.Slices]{
 		reader: reader{l: l, duration: time.Duration(a.Slice()) * time.Millisecond,
 			most: math.MaxInt64, preparer: a},

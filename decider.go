@@ -143,22 +143,6 @@ func (d *decider) current() (*slots.Period, *windows.Window) {
 	return &w.Fixed, w
 }
 
-// runCounter decides on r for no Outcome. Unless it is atOnce it may wait. It does not keep r.
-func (d *decider) runCounter(
-	ctx context.Context, r *Request, atOnce bool, res *Result,
-) (err error) {
-	if d.slots != nil {
-		_, err = d.slots.run(ctx, r, res)
-		return err
-	}
-	c := calls.Get().(*call)
-	defer c.put()
-	c.op.Request, c.op.AtOnce = *r, atOnce
-	c.do(ctx, d.counter)
-	*res = c.op.Result
-	return c.op.Err
-}
-
 // decide decides on r for m by any strategy, or only looks.
 func (d *decider) decide(ctx context.Context, m *Limit, look bool, r *Request) (Outcome, error) {
 	if d.inFlight && !look {

@@ -189,15 +189,9 @@ func (m *Limit) AllowBytes(key []byte) bool {
 
 // allow is Allow of any key, by any strategy.
 func (m *Limit) allow(key string) bool {
-	d := m.decider()
-	if d.own && !d.inFlight {
-		res, r := Result{}, Request{Key: key}
-		err := d.runCounter(context.Background(), &r, true, &res)
-		return err == nil && res.Allowed() || m.Opens(err)
-	}
-	var out Outcome
-	err := m.take(context.Background(), key, 1, &out)
-	return out.Allowed() || m.Opens(err)
+	var res Result
+	err := m.run(context.Background(), &Request{Key: key}, true, &res)
+	return err == nil && res.Allowed() || m.Opens(err)
 }
 
 // Opens reports whether Allow returns true where a decision fails with err: the limit is
@@ -272,15 +266,29 @@ func (a Ask) Cost(cost uint64) Ask {
 
 // Run implements [Strategy]. It allocates the Result.
 func (m *Limit) Run(ctx context.Context, r *Request) (*Result, error) {
-	d := m.decider()
-	if d.inFlight {
-		return nil, m.unreleasable()
-	}
 	res := new(Result)
-	if err := d.runCounter(ctx, r, false, res); err != nil {
+	if err := m.run(ctx, r, false, res); err != nil {
 		return nil, err
 	}
 	return res, nil
+}
+
+// run decides on r for no Outcome. Unless it is atOnce it may wait. It does not keep r.
+func (m *Limit) run(ctx context.Context, r *Request, atOnce bool, res *Result) (err error) {
+	d := m.decider()
+	switch {
+	case d.inFlight:
+		return m.unreleasable()
+	case d.slots != nil:
+		_, err = d.slots.run(ctx, r, res)
+		return err
+	}
+	c := calls.Get().(*call)
+	defer c.put()
+	c.op.Request, c.op.AtOnce = *r, atOnce
+	c.do(ctx, d.counter)
+	*res = c.op.Result
+	return c.op.Err
 }
 
 // take is Take of any key, by any strategy. It sets out.

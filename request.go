@@ -147,12 +147,8 @@ func (s *reader) do(ctx context.Context, op *Op, in engine.Store) {
 	switch op.Verb {
 	case OpTake, OpPeek:
 		s.decide(ctx, op, in)
-	case OpReturn:
-		op.Err = s.giveBack(op, in)
-	case OpCharge:
-		op.Err = s.charge(&op.Request, in)
-	case OpReset:
-		op.Err = s.reset(&op.Request, in)
+	case OpReturn, OpCharge, OpReset:
+		op.Err = s.change(op, in)
 	case OpResetPrefix:
 		op.Err = s.resetPrefix(ctx, op, in)
 	case OpForecast:
@@ -215,34 +211,27 @@ func (s *reader) setResult(res *Result, v verdict, now int64) time.Duration {
 	return left
 }
 
-// giveBack does an OpReturn.
-func (s *reader) giveBack(op *Op, in engine.Store) error {
-	r := op.Request
-	taken := op.returned(&r, &s.l.clock)
-	if r.Cost == 0 {
-		return nil
+// change does an op that decides nothing.
+func (s *reader) change(op *Op, in engine.Store) error {
+	r, taken := op.Request, engine.Taken{}
+	if op.Verb == OpReturn {
+		taken = op.returned(&r, &s.l.clock)
+		if r.Cost == 0 {
+			return nil
+		}
 	}
 	p, err := s.parse(&r)
-	if err != nil || p.ExceedsLimit() {
+	switch {
+	case err != nil:
 		return err
+	case op.Verb == OpReset:
+		err = in.Reset(r.Key, p)
+	case op.Verb == OpCharge:
+		err = in.Admit(r.Key, r.Meta, p)
+	case !p.ExceedsLimit():
+		err = in.Refund(r.Key, r.Meta, p, taken)
 	}
-	return s.l.fail(in.Refund(r.Key, r.Meta, p, taken))
-}
-
-func (s *reader) charge(r *Request, in engine.Store) error {
-	p, err := s.parse(r)
-	if err != nil {
-		return err
-	}
-	return s.l.fail(in.Admit(r.Key, r.Meta, p))
-}
-
-func (s *reader) reset(r *Request, in engine.Store) error {
-	p, err := s.parse(r)
-	if err != nil {
-		return err
-	}
-	return in.Reset(r.Key, p)
+	return s.l.fail(err)
 }
 
 // resetPrefix does an OpResetPrefix.
@@ -275,35 +264,31 @@ func (s *reader) forecast(op *Op, in engine.Store) error {
 	return nil
 }
 
-// catchUp catches up with the Backlog of an op, if that is to do so.
-func (s *reader) catchUp(op *Op, in engine.Store) (err error) {
+// catchUp catches up with the Backlog of an op, if that is to do so: it never lowers a count, and
+// does not raise it to one that has expired.
+func (s *reader) catchUp(op *Op, in engine.Store) error {
 	b := op.Backlog
 	if b == nil || op.Verb != OpTake && op.Verb != OpCatchUp {
 		return nil
 	}
-	if b.Reset {
-		err = s.reset(&op.Request, in)
-	}
-	if err == nil && b.Counted != nil {
-		err = s.raise(&op.Request, b.Counted, in)
-	}
-	if debt := op.Request; err == nil && b.Total > b.Charged {
-		debt.Cost = b.Total - b.Charged
-		err = s.charge(&debt, in)
-	}
-	return err
-}
-
-// raise raises the count of r to the count of another store. It never lowers it, and does nothing
-// once that has expired.
-func (s *reader) raise(r *Request, counted *Result, in engine.Store) error {
-	p, err := s.parse(r)
-	expires := s.l.clock.Instant(counted.ExpiresAt)
-	if err != nil || expires <= s.l.clock.Read() {
+	p, err := s.parse(&op.Request)
+	if err != nil {
 		return err
 	}
-	total := clampCost(counted.TotalRequests)
-	return s.l.fail(in.Raise(r.Key, r.Meta, p, expires, total))
+	if b.Reset {
+		err = in.Reset(op.Key, p)
+	}
+	if counted := b.Counted; counted != nil && err == nil {
+		expires := s.l.clock.Instant(counted.ExpiresAt)
+		if expires > s.l.clock.Read() {
+			err = in.Raise(op.Key, op.Meta, p, expires, clampCost(counted.TotalRequests))
+		}
+	}
+	if b.Total > b.Charged && err == nil {
+		p.Cost = int64(min(b.Total-b.Charged, s.most))
+		err = in.Admit(op.Key, op.Meta, p)
+	}
+	return s.l.fail(err)
 }
 
 // inputError is an error about bad input, in the words of the call: CheckRate has an ID and a

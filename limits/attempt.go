@@ -360,14 +360,6 @@ func (l *Attempt) several() *Several {
 	return of
 }
 
-// sameCount reports whether two Attempts are on one count.
-func (l *Attempt) sameCount(m *Attempt) bool {
-	if l.Op.Key != m.Op.Key || l.about == nil || m.about == nil || l.about.Counts == nil {
-		return false
-	}
-	return l.about == m.about && l.about.Bound || l.count() == m.count()
-}
-
 func (l *Attempt) count() (c count) {
 	if l.about == nil {
 		return c

@@ -17,27 +17,9 @@ func checkCounts(l Attempts) error {
 		i, j, l[i].name(), l[j].name(), weir.ErrLimit)
 }
 
-// twice returns the places of the first two Attempts that are on one count, or zeros.
+// twice returns the places of the first two Attempts that are on one count, or zeros. Limits in a
+// Several are among them.
 func twice(l Attempts) (first, second int) {
-	const few = 4
-	if len(l) > few {
-		return twiceOfMany(l)
-	}
-	for j := range l {
-		if l[j].several() != nil {
-			return twiceOfMany(l)
-		}
-		for i := range j {
-			if l[i].sameCount(&l[j]) {
-				return i, j
-			}
-		}
-	}
-	return 0, 0
-}
-
-// twiceOfMany is twice, for limits in a Several among them too.
-func twiceOfMany(l Attempts) (first, second int) {
 	var seen places[count]
 	for j := range l {
 		parts := l[j : j+1]

@@ -102,14 +102,6 @@ func PlannedTiers(plan string) (a *Tiers, ok bool) {
 // Slice returns the length of a slice, in milliseconds.
 func (a *Tiers) Slice() int64 { return a.slice }
 
-// Given returns the places of the tiers as given, the shortest tier's first.
-func (a *Tiers) Given() (places []int) {
-	for _, b := range a.bounds {
-		places = append(places, b.given)
-	}
-	return places
-}
-
 // Slices is one caller's counts.
 type Slices struct {
 	counts  Ring[Slice] // of the slices that have any, the oldest first

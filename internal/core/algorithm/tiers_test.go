@@ -22,7 +22,7 @@ func tier(n int, v Verdict) Verdict {
 func TestTiersCountBySecond(t *testing.T) {
 	a, s := NewTiers([]Tier{{5000, 10_000}, {1000, 1000}, {7000, 15_000}}), new(Slices)
 	assert.EqualValues(t, 1000, a.Slice())
-	assert.Equal(t, []int{1, 0, 2}, a.Given())
+	assert.Equal(t, "1000 10000 15000 ", a.Plan(), "the shortest first")
 	const sec = time.Second
 	p, ok := a.Prepare(Params{Limit: 1})
 	assert.True(t, ok)
