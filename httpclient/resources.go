@@ -26,16 +26,15 @@ type keyResources struct {
 	names  map[string]bool // all that were ever in byPath: each of them can have a pause
 }
 
-// find returns the scope of a path's resource. ok is false if no response has reported it.
-func (r *resources) find(key, path string) (s scope, ok bool) {
+// find returns the resource of a path; "" if no response has reported it.
+func (r *resources) find(key, path string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.keys[key]
 	if k == nil {
-		return s, false
+		return ""
 	}
-	name, ok := k.byPath[path]
-	return scope{key, name}, ok
+	return k.byPath[path]
 }
 
 // learn records the resource of a path and reports whether there was room for it.

@@ -3,7 +3,6 @@ package httpclient
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -84,7 +83,8 @@ type Transport struct {
 
 	// Limit is the client's own, taken for each request, and for one at a time while requests wait. A
 	// request that it admits but that is not sent, because a pause began meanwhile, is refunded if its
-	// strategy can [weir.OpReturn]; otherwise it stays counted. nil: none.
+	// strategy can [weir.OpReturn]; otherwise it stays counted. After the pause the Limit is taken
+	// again. nil: none.
 	Limit *weir.Limit
 
 	// Key returns the key of a request; requests with one key share a limit and a pause. nil: the
@@ -110,9 +110,6 @@ type Transport struct {
 	resources resources
 }
 
-// errHeld is the error of a request whose resource is paused.
-var errHeld = errors.New("httpclient: the resource of the request is paused")
-
 // RoundTrip sends r when the limit and the server's pauses allow it. It closes the body if it does
 // not send r.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -136,60 +133,37 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // use Base and Key.
 func (t *Transport) Admit(ctx context.Context, key string) error { return t.admit(ctx, key, "") }
 
-// admit waits until a request of this path may be sent: first for its resource, if that is known,
-// and then for its key. If a pause of the resource begins meanwhile it starts again.
+// admit waits until a request of this path may be sent.
 func (t *Transport) admit(ctx context.Context, key, path string) error {
 	if err := ctx.Err(); err != nil {
 		return err // nothing is counted for a caller who has gone
 	}
-	for {
-		if s, ok := t.resources.find(key, path); ok && !t.turns.free(s, t.now()) {
-			if err := t.waitForPause(ctx, s, path); err != nil {
-				return err
-			}
-		}
-		if err := t.admitByKey(ctx, scope{key: key}, path); !errors.Is(err, errHeld) {
+	s := scope{key, t.resources.find(key, path)}
+	arrival, free := t.turns.arrive(s, t.now())
+	if !free {
+		if err := t.peek(ctx, s); err != nil {
 			return err
 		}
+		return t.wait(ctx, s, path, arrival)
 	}
-}
-
-// waitForPause waits for a turn in s, unless its pause, or of a whole key the Limit, lasts for
-// longer than the request can wait.
-func (t *Transport) waitForPause(ctx context.Context, s scope, path string) error {
-	if d := t.turns.pause(s, t.now()); d > 0 && t.hopeless(ctx, d) {
-		return t.refusal(s.key, d, true)
-	}
-	if err := t.peek(ctx, s); err != nil {
-		return err
-	}
-	return t.wait(ctx, s, path, nil)
-}
-
-// admitByKey takes the Limit and waits for a turn in s, which is a whole key. The error is
-// errHeld if the resource of path is paused.
-func (t *Transport) admitByKey(ctx context.Context, s scope, path string) error {
-	if !t.turns.free(s, t.now()) {
-		return t.waitForPause(ctx, s, path)
-	}
-	out, err := t.take(ctx, s.key)
+	out, err := t.take(ctx, key)
 	switch {
 	case err != nil:
 		return err
 	case !out.Allowed() && t.hopeless(ctx, out.Wait):
-		return t.refusal(s.key, out.Wait, false)
+		return t.refusal(key, out.Wait, false)
 	case !out.Allowed():
-		return t.wait(ctx, s, path, nil)
-	case t.turns.free(s, t.now()) && !t.held(s.key, path):
+	case t.isPaused(s.key, path): // since the Limit began to decide
+		t.refund(ctx, key, &out.Result)
+	default:
 		return nil
 	}
-	return t.wait(ctx, s, path, &out.Result) // a pause has begun while the Limit decided
+	return t.wait(ctx, s, path, arrival)
 }
 
-// held reports whether the resource of path is paused.
-func (t *Transport) held(key, path string) bool {
-	s, ok := t.resources.find(key, path)
-	return ok && t.turns.pause(s, t.now()) > 0
+// isPaused reports whether a request of path has to wait for a pause or a gap.
+func (t *Transport) isPaused(key, path string) bool {
+	return t.turns.pause(scope{key, t.resources.find(key, path)}, t.now()) > 0
 }
 
 // Pause holds requests of this key back for d, as an answer with Retry-After does: MaxPause bounds
@@ -238,65 +212,63 @@ func (t *Transport) key(r *http.Request) string {
 	return host + ":" + port
 }
 
-// wait waits until a request of path has its turn in s and, if that is a whole key, until its limit
-// admits the request. taken is the Limit's Result if it has admitted the request already;
-// otherwise wait takes it. The error is errHeld if the resource of path is paused at its turn.
+// wait waits until a request of path has the turn and its limit admits it.
 //
 // The Limit decides as of the instant at which the request was due, or the nearest that it can: so
 // requests that wait keep its rate, although each is late.
-func (t *Transport) wait(ctx context.Context, s scope, path string, taken *weir.Result) error {
-	place, first := t.turns.join(s)
-	sent, since := false, t.now()
-	var due time.Time // the zero time: the Limit decides at the present
+func (t *Transport) wait(ctx context.Context, s scope, path string, arrival uint64) (err error) {
+	w := t.turns.join(s, arrival, t.now())
 	defer lines.Line()()
-	defer func() { t.turns.leave(s, place, sent, due, t.now()) }()
-	defer func() {
-		if !sent && taken != nil {
-			t.refund(ctx, s.key, taken) // before the next request's turn
-		}
-	}()
-	select {
-	case <-first:
-	case <-ctx.Done():
-		d := t.turns.pause(s, t.now())
-		return &LimitError{Key: s.key, Wait: d, Server: d > 0, Err: ctx.Err()}
-	}
-	due = t.turns.due(s)
-	if !due.IsZero() {
-		due = later(due, since)
-	}
+	defer func() { t.turns.leave(w, err == nil, t.now()) }()
 	for {
-		d, server := t.turns.ready(s, t.now()), true
-		if d == 0 {
-			if s.resource == "" && t.held(s.key, path) {
-				return errHeld
+		d, first, turn := t.turns.look(w, t.resources.find(s.key, path), t.now())
+		switch {
+		case d > 0 && t.hopeless(ctx, d):
+			return t.refusal(s.key, d, true)
+		case d > 0 && first:
+			if err := sleep(ctx, d); err != nil {
+				return &LimitError{Key: s.key, Wait: d, Server: true, Err: err}
 			}
-			if s.resource != "" || taken != nil {
-				sent = true
-				return nil
-			}
-			out, late, err := t.takeAsOf(ctx, s.key, due)
-			if err != nil {
+		case turn:
+			sent, err := t.takeTurn(ctx, w, path)
+			if sent || err != nil {
 				return err
 			}
-			if out.Allowed() {
-				taken = &out.Result
-				continue // a pause may have begun meanwhile
+		default:
+			select {
+			case <-w.wake:
+			case <-ctx.Done():
+				d := t.turns.pause(w.scope, t.now())
+				return &LimitError{Key: s.key, Wait: d, Server: d > 0, Err: ctx.Err()}
 			}
-			d, server, due = out.Wait, false, out.ExpiresAt
-			if late {
-				continue
-			}
-		} else {
-			due = later(due, t.now().Add(d))
-		}
-		if t.hopeless(ctx, d) {
-			return t.refusal(s.key, d, server)
-		}
-		if err := sleep(ctx, d); err != nil {
-			return &LimitError{Key: s.key, Wait: d, Server: server, Err: err}
 		}
 	}
+}
+
+// takeTurn takes the Limit for w, which has the turn, and reports whether it is sent. If not, it
+// has waited until the Limit may admit w, or w is paused.
+func (t *Transport) takeTurn(ctx context.Context, w *waiter, path string) (sent bool, err error) {
+	out, late, err := t.takeAsOf(ctx, w.key, w.due)
+	switch {
+	case err != nil:
+		return false, err
+	case out.Allowed() && !t.isPaused(w.key, path):
+		return true, nil
+	case out.Allowed(): // a pause has begun since the Limit began to decide
+		t.refund(ctx, w.key, &out.Result)
+		return false, nil
+	}
+	w.due = out.ExpiresAt
+	if late {
+		return false, nil
+	}
+	if t.hopeless(ctx, out.Wait) {
+		return false, t.refusal(w.key, out.Wait, false)
+	}
+	if err := sleep(ctx, out.Wait); err != nil {
+		return false, &LimitError{Key: w.key, Wait: out.Wait, Err: err}
+	}
+	return false, nil
 }
 
 // takeAsOf is take for a request that was due at an instant; the zero time stands for the present.
@@ -344,10 +316,13 @@ func (t *Transport) refund(ctx context.Context, key string, taken *weir.Result) 
 	_ = weir.Do(context.WithoutCancel(ctx), t.Limit, op) // if it fails, it stays counted
 }
 
-// peek returns an error if a request of s, a whole key, would have to wait for its limit for longer
-// than it can, as far as the Limit can be peeked at.
+// peek returns an error if a request of s would have to wait for a pause, or for its limit, for
+// longer than it can, as far as the Limit can be peeked at.
 func (t *Transport) peek(ctx context.Context, s scope) error {
-	if t.Limit == nil || s.resource != "" {
+	if d := t.turns.pause(s, t.now()); d > 0 && t.hopeless(ctx, d) {
+		return t.refusal(s.key, d, true)
+	}
+	if t.Limit == nil {
 		return nil
 	}
 	out, err := t.Limit.Peek(ctx, s.key)

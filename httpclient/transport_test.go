@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
@@ -27,12 +28,13 @@ import (
 )
 
 // server is a RoundTripper with scripted responses, of which it repeats the last one. It records
-// the time of each request. A response is a status and header lines.
+// the path and the time of each request. A response is a status and header lines.
 type server struct {
 	answers [][]string
 	start   time.Time
 
 	mu       sync.Mutex
+	paths    []string        // guarded by mu
 	requests []time.Duration // guarded by mu; since start
 }
 
@@ -42,6 +44,7 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	answer := s.answers[min(len(s.requests), len(s.answers)-1)]
+	s.paths = append(s.paths, r.URL.Path)
 	s.requests = append(s.requests, time.Since(s.start))
 	resp := &http.Response{StatusCode: http.StatusOK, Header: make(http.Header), Body: http.NoBody,
 		Request: r}
@@ -557,72 +560,179 @@ func slowly(s http.RoundTripper, d time.Duration) http.RoundTripper {
 	})
 }
 
+// drawing returns a function that returns random numbers below n, the same ones for a seed.
+func drawing(seed uint64) func(n int) int {
+	var mu sync.Mutex
+	random := rand.New(rand.NewPCG(seed, seed)) // guarded by mu
+	return func(n int) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return random.IntN(n)
+	}
+}
+
 // Requests that wait for the client's own limit when a pause of their resource begins wait for its
-// end too, are counted once each, and are sent in order of arrival. Others do not wait for them.
+// end too, are counted once each, and are sent in order of arrival, before those that arrive in the
+// pause. Others do not wait for them. However long a request takes from one step to the next, as
+// where its goroutine is not scheduled, the order is the same.
 func TestTransportHoldsBackARowThatWaitsForItsLimit(t *testing.T) {
+	for seed := range uint64(50) {
+		synctest.Test(t, func(t *testing.T) {
+			limiter, err := weir.New(weir.Config{})
+			require.NoError(t, err)
+			defer limiter.Close()
+			s := serving(search, []string{"200"})
+			draw := drawing(seed)
+			client := &httpclient.Transport{
+				Limit: limiter.FixedWindow().Limit(1, time.Second),
+				Base:  slowly(s, time.Second/2),
+				Now: func() time.Time {
+					time.Sleep(time.Duration(draw(5)) * time.Millisecond) // of a bubble
+					return time.Now()
+				},
+			}
+			var all errgroup.Group
+			for _, path := range []string{"/search/0", "/search/1", "/search/2", "/repos", "/search/3",
+				"/search/4"} {
+				all.Go(func() error {
+					_, err := get(t.Context(), client, "http://a.example"+path)
+					return err
+				})
+				time.Sleep(140 * time.Millisecond) // of a bubble; the last one arrives in the pause
+			}
+			require.NoError(t, all.Wait())
+			require.Equal(t, []string{"/search/0", "/repos", "/search/1", "/search/2", "/search/3",
+				"/search/4"}, s.paths)
+			var seconds []time.Duration
+			for _, at := range s.requests {
+				seconds = append(seconds, at.Truncate(time.Second))
+			}
+			require.Equal(t, []time.Duration{0, time.Second, 60 * time.Second, 61 * time.Second,
+				62 * time.Second, 63 * time.Second}, seconds)
+		})
+	}
+}
+
+// Requests that the limit denies wait in the order in which they arrived, not in which it answered.
+func TestTransportSendsInOrderOfArrivalHoweverLateItsLimitDecides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limiter, err := weir.New(weir.Config{})
-		require.NoError(t, err)
-		defer limiter.Close()
-		s := serving(search, []string{"200"})
-		var mu sync.Mutex
-		var paths []string // guarded by mu
-		client := &httpclient.Transport{
-			Limit: limiter.FixedWindow().Limit(1, time.Second),
-			Base: slowly(roundTripper(func(r *http.Request) (*http.Response, error) {
-				mu.Lock()
-				paths = append(paths, r.URL.Path)
-				mu.Unlock()
-				return s.RoundTrip(r)
-			}), time.Second/2),
-		}
+		start := time.Now()
+		fake := &weirtest.Fake{Answer: func(ctx context.Context, r *weir.Request,
+			now time.Time) (weir.Result, error) {
+			if now.Sub(start) >= 10*time.Second {
+				time.Sleep(time.Millisecond) // of a bubble, between the two
+				return weirtest.Allow(ctx, r, now)
+			}
+			if now.Equal(start) {
+				time.Sleep(3 * time.Second) // of a bubble
+			}
+			return weir.Result{State: weir.Deny, ExpiresAt: start.Add(10 * time.Second)}, nil
+		}}
+		s := serving([]string{"200"})
+		client := &httpclient.Transport{Base: s, Limit: fake.Limit(1, time.Minute)}
 		var all errgroup.Group
-		for _, path := range []string{"/search/0", "/search/1", "/search/2", "/repos", "/search/3"} {
+		for _, path := range []string{"/first", "/second"} {
 			all.Go(func() error {
 				_, err := get(t.Context(), client, "http://a.example"+path)
 				return err
 			})
-			synctest.Wait()
+			time.Sleep(time.Second) // of a bubble
 		}
 		require.NoError(t, all.Wait())
-		assert.Equal(t, []string{"/search/0", "/repos", "/search/1", "/search/2", "/search/3"}, paths)
-		var seconds []time.Duration
-		for _, at := range s.requests {
-			seconds = append(seconds, at.Truncate(time.Second))
-		}
-		assert.Equal(t, []time.Duration{0, time.Second, 60 * time.Second, 61 * time.Second,
-			62 * time.Second}, seconds)
+		assert.Equal(t, []string{"/first", "/second"}, s.paths)
 	})
 }
 
-// A request that its limit is still deciding on when a pause of its resource begins waits for the
-// end of the pause.
+// Whatever the server answers, and whatever the limit decides, waiting requests of a path are sent
+// in order of arrival, and the limit decides on one at a time.
+func TestTransportKeepsTheOrderOfEachPath(t *testing.T) {
+	for seed := range uint64(10) {
+		synctest.Test(t, func(t *testing.T) {
+			draw := drawing(seed)
+			var deciding atomic.Int64
+			fake := &weirtest.Fake{Answer: func(ctx context.Context, r *weir.Request,
+				now time.Time) (weir.Result, error) {
+				assert.EqualValues(t, 1, deciding.Add(1))
+				defer deciding.Add(-1)
+				time.Sleep(time.Duration(1+draw(3)) * time.Millisecond) // of a bubble
+				if draw(3) == 0 {
+					return weir.Result{State: weir.Deny, ExpiresAt: now.Add(20 * time.Millisecond)}, nil
+				}
+				return weirtest.Allow(ctx, r, now)
+			}}
+			var mu sync.Mutex
+			sent := make(map[string][]int) // guarded by mu
+			client := &httpclient.Transport{
+				Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+					dir, n, _ := strings.Cut(r.URL.Path[1:], "/")
+					number, err := strconv.Atoi(n)
+					assert.NoError(t, err)
+					mu.Lock()
+					sent[dir] = append(sent[dir], number)
+					mu.Unlock()
+					time.Sleep(time.Duration(draw(200)) * time.Millisecond) // of a bubble
+					resource := map[string]string{"a": "x", "b": "x", "c": "y"}[dir]
+					return serving([]string{"200", "X-RateLimit-Resource: " + resource,
+						"X-RateLimit-Reset: 2", fmt.Sprint("X-RateLimit-Remaining: ", draw(20)),
+					}).RoundTrip(r)
+				}),
+				Limit: limitOf(refundCtx(fake), 1, time.Minute), // no peek, which may be at any time
+			}
+			client.Pause("example", time.Second)
+			var all errgroup.Group
+			for i := range 300 {
+				path := fmt.Sprintf("http://example/%c/%d", "abcd"[draw(4)], i)
+				all.Go(func() error {
+					_, err := get(t.Context(), client, path)
+					return err
+				})
+				synctest.Wait()
+				time.Sleep(time.Millisecond)
+			}
+			require.NoError(t, all.Wait())
+			for dir, numbers := range sent {
+				assert.IsIncreasing(t, numbers, dir)
+			}
+		})
+	}
+}
+
+// A request that its limit is still deciding on when a pause begins, of its resource or of all, is
+// refunded, and waits for the end of the pause.
 func TestTransportHoldsBackARequestThatItsLimitDecidesOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := serving(search, []string{"200"})
-		fake := &weirtest.Fake{Answer: func(ctx context.Context, r *weir.Request,
-			now time.Time) (weir.Result, error) {
-			time.Sleep(2 * time.Second)
-			return weirtest.Allow(ctx, r, now)
-		}}
-		client := &httpclient.Transport{Base: slowly(s, time.Second), Limit: fake.Limit(1, time.Minute)}
-		var all errgroup.Group
-		for range 2 {
-			all.Go(func() error {
-				_, err := get(t.Context(), client, "http://a.example/search")
-				return err
+	for name, answer := range map[string][]string{
+		"of its resource": search,
+		"of all":          {"429", "Retry-After: 60"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := serving(answer, []string{"200"})
+				fake := &weirtest.Fake{Answer: func(ctx context.Context, r *weir.Request,
+					now time.Time) (weir.Result, error) {
+					time.Sleep(2 * time.Second)
+					return weirtest.Allow(ctx, r, now)
+				}}
+				client := &httpclient.Transport{Base: slowly(s, time.Second),
+					Limit: fake.Limit(1, time.Minute)}
+				var all errgroup.Group
+				for range 2 {
+					all.Go(func() error {
+						_, err := get(t.Context(), client, "http://a.example/search")
+						return err
+					})
+					time.Sleep(2 * time.Second)
+				}
+				require.NoError(t, all.Wait())
+				assert.Equal(t, []time.Duration{2 * time.Second, 65 * time.Second}, s.requests,
+					"3 s, a minute, and the Strategy's 2 s")
+				var methods []string
+				for _, call := range fake.Calls() {
+					methods = append(methods, call.Method)
+				}
+				assert.Equal(t, []string{"Run", "Run", "Refund", "Run"}, methods)
 			})
-			time.Sleep(2 * time.Second)
-		}
-		require.NoError(t, all.Wait())
-		assert.Equal(t, []time.Duration{2 * time.Second, 65 * time.Second}, s.requests,
-			"3 s, a minute, and the Strategy's 2 s")
-		var methods []string
-		for _, call := range fake.Calls() {
-			methods = append(methods, call.Method)
-		}
-		assert.Equal(t, []string{"Run", "Run", "Refund", "Run"}, methods)
-	})
+		})
+	}
 }
 
 // Resources are recorded up to a bound, so that no server can fill the memory. Beyond it a pause
@@ -750,29 +860,6 @@ func TestTransportKeyOfServer(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, weir.CounterOf(client.Limit).About().Key(want), fake.Calls()[0].Request.Key, url)
 	}
-}
-
-// A request that the client's own limit delays until a pause has begun waits for its end, and is
-// counted once.
-func TestTransportWaitsForAPauseThatBeganMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		slow := &weirtest.Fake{Answer: func(ctx context.Context, r *weir.Request,
-			now time.Time) (weir.Result, error) {
-			time.Sleep(2 * time.Second)
-			return weirtest.Allow(ctx, r, now)
-		}}
-		s := serving([]string{"429", "Retry-After: 60"}, []string{"200"})
-		client := &httpclient.Transport{Base: s, Limit: slow.Limit(1, time.Minute)}
-		done := make(chan error)
-		go func() { _, err := get(t.Context(), client, "http://a.example/"); done <- err }()
-		time.Sleep(time.Second)
-		// Admitted one second into the pause.
-		go func() { _, err := get(t.Context(), client, "http://a.example/"); done <- err }()
-		require.NoError(t, <-done)
-		require.NoError(t, <-done)
-		assert.Equal(t, []time.Duration{2 * time.Second, 62 * time.Second}, s.requests)
-		assert.Len(t, slow.Calls(), 2)
-	})
 }
 
 // A request that the client's own limit has admitted, and that its context ends during a pause, is

@@ -1,9 +1,7 @@
 package httpclient
 
 import (
-	"container/list"
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 )
@@ -13,12 +11,6 @@ const (
 	// ends first of evictOf.
 	maxPaused = 10_000
 	evictOf   = 16
-
-	// firstGap is the mean time between the first two requests after a pause. Each further gap is
-	// half of the previous one, and below leastGap there is none. The server gets about eight
-	// requests in the first 200 ms, so it can ask for another pause before it gets many.
-	firstGap = 100 * time.Millisecond
-	leastGap = time.Millisecond
 )
 
 // scope is what a pause holds back: all requests of a key, or those that count for a resource.
@@ -27,118 +19,95 @@ type scope struct {
 	resource string // "": all
 }
 
-// turns orders the waiting requests of each scope: the first waits for the pause and the limit, the
-// others for their turn, so that they are sent in order of arrival. A scope has an entry while it
-// is paused or has waiting requests; after a pause the entry stays until the next request of the
-// scope, or until evict removes it.
+// turns orders the waiting requests of each key. A key has a queue while it is paused or has
+// waiting requests; after a pause the queue stays until the next request of the key, or until evict
+// removes it.
 type turns struct {
-	mu     sync.Mutex
-	queues map[scope]*queue // guarded by mu
+	mu       sync.Mutex
+	arrivals uint64            // guarded by mu
+	queues   map[string]*queue // by key; guarded by mu
+	rows     int               // of all queues; guarded by mu
 }
 
-// queue is one scope's, guarded by turns.mu.
-type queue struct {
-	until   time.Time     // the end of the pause
-	next    time.Time     // no request before it; set by the previous request
-	gap     time.Duration // between the next two requests; 0: they need not keep apart
-	due     time.Time     // when the last one that was first was, as far as its limit was asked
-	waiting list.List     // of turn, in order of arrival
+// arrive returns the number of a new request of s, and whether it need not wait: for a pause, or
+// for requests that can be sent before it.
+func (t *turns) arrive(s scope, now time.Time) (arrival uint64, free bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.arrivals++
+	q := t.queues[s.key]
+	if q == nil {
+		return t.arrivals, true
+	}
+	if q.turn != nil || q.pause(s.resource, now) > 0 || q.oldest(now) != nil {
+		return t.arrivals, false
+	}
+	t.tidy(s.key, now)
+	return t.arrivals, true
 }
 
-// turn is one waiting request. It is closed when the request is the first of its queue.
-type turn chan struct{}
-
-// earliest returns when the first request may be sent.
-func (q *queue) earliest() time.Time { return later(q.next, q.until) }
-
-// pause returns the rest of the pause of s.
+// pause returns how long requests of s have to wait for a pause or a gap.
 func (t *turns) pause(s scope, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	q := t.queues[s]
+	q := t.queues[s.key]
 	if q == nil {
 		return 0
 	}
-	return max(0, q.until.Sub(now))
+	return q.pause(s.resource, now)
 }
 
-// free reports whether a request of s need not wait for a pause or for other requests.
-func (t *turns) free(s scope, now time.Time) bool {
+// join has a request wait in the row of s, among the others in order of arrival.
+func (t *turns) join(s scope, arrival uint64, now time.Time) *waiter {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	q := t.queues[s]
-	if q == nil {
-		return true
-	}
-	if q.waiting.Len() > 0 || q.earliest().After(now) {
-		return false
-	}
-	delete(t.queues, s)
-	return true
+	w := &waiter{scope: s, arrival: arrival, since: now, wake: make(chan struct{}, 1)}
+	t.add(s).insert(w)
+	return w
 }
 
-// join appends a request to the queue of s. The channel is closed when the request is first.
-func (t *turns) join(s scope) (*list.Element, <-chan struct{}) {
+// look returns how long w has to wait for a pause or a gap, whether it is the first of its row, and
+// whether it has the turn. If its resource has become known, w moves to the row of that: each does
+// when it is the first of all whose resource is not known, so in order of arrival.
+func (t *turns) look(
+	w *waiter, resource string, now time.Time,
+) (pause time.Duration, first, turn bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	q := t.queues[s]
-	if q == nil {
-		q = t.add(s)
+	q := t.queues[w.key]
+	if w.resource != resource {
+		q.rows[w.resource].waiting.Remove(w.place)
+		w.resource = resource
+		t.add(w.scope).insert(w)
 	}
-	w := make(turn)
-	if q.waiting.Len() == 0 {
-		close(w)
+	first = q.rows[resource].waiting.Front() == w.place
+	if pause = q.pause(resource, now); pause > 0 {
+		w.due = later(w.due, now.Add(pause))
 	}
-	return q.waiting.PushBack(w), w
+	if q.turn == w && (pause > 0 || !first) {
+		q.endTurn(now)
+	}
+	q.pass(now)
+	return pause, first, q.turn == w
 }
 
-// leave removes place from the queue; sent reports whether its request is sent now, and due when
-// its limit was due to admit it; the zero time if that was not asked.
-func (t *turns) leave(s scope, place *list.Element, sent bool, due, now time.Time) {
+// leave removes w, which is sent now or gives up.
+func (t *turns) leave(w *waiter, sent bool, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	q := t.queues[s]
-	wasFirst := q.waiting.Front() == place
-	q.waiting.Remove(place)
-	if wasFirst && due.After(now) {
-		q.due = now // it gives up: the next one is due no later
-	} else if wasFirst {
-		q.due = later(q.due, due)
-	}
-	if sent && q.gap > 0 {
-		q.next = now.Add(q.gap/2 + rand.N(q.gap))
-		q.gap /= 2
-		if q.gap < leastGap {
-			q.gap = 0
+	q := t.queues[w.key]
+	if sent {
+		q.rows[w.resource].spread(now)
+		if w.resource != "" {
+			q.rows[""].spread(now)
 		}
 	}
-	switch first := q.waiting.Front(); {
-	case first != nil && wasFirst:
-		close(first.Value.(turn))
-	case first == nil && !q.earliest().After(now):
-		delete(t.queues, s)
+	q.rows[w.resource].waiting.Remove(w.place)
+	if q.turn == w {
+		q.endTurn(now)
 	}
-}
-
-// ready returns how long the first request has to wait for a pause or a gap.
-func (t *turns) ready(s scope, now time.Time) time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return max(0, t.queues[s].earliest().Sub(now))
-}
-
-// due returns when the request before the first one was due.
-func (t *turns) due(s scope) time.Time {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.queues[s].due
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
+	q.pass(now)
+	t.tidy(w.key, now)
 }
 
 // extend makes a pause last until the given instant, unless it lasts longer already: answers may
@@ -146,26 +115,57 @@ func later(a, b time.Time) time.Time {
 func (t *turns) extend(s scope, until, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	q := t.queues[s]
-	if q == nil {
-		if len(t.queues) >= maxPaused && !t.evict() {
-			return
-		}
-		q = t.add(s)
+	if t.find(s) == nil && t.rows >= maxPaused && !t.evict() {
+		return
 	}
-	if until.After(q.until) {
-		q.until, q.gap = until, firstGap
+	if r := t.add(s); until.After(r.until) {
+		r.until, r.gap = until, firstGap
 	}
 }
 
-// add adds a queue for s. mu is held.
-func (t *turns) add(s scope) *queue {
-	if t.queues == nil {
-		t.queues = make(map[scope]*queue)
+// find returns the row of s, or nil. mu is held.
+func (t *turns) find(s scope) *row {
+	q := t.queues[s.key]
+	if q == nil {
+		return nil
 	}
-	q := &queue{}
-	t.queues[s] = q
-	return q
+	return q.rows[s.resource]
+}
+
+// add returns the row of s, which it adds if there is none. mu is held.
+func (t *turns) add(s scope) *row {
+	if r := t.find(s); r != nil {
+		return r
+	}
+	if t.queues == nil {
+		t.queues = make(map[string]*queue)
+	}
+	if t.queues[s.key] == nil {
+		t.queues[s.key] = &queue{rows: make(map[string]*row)}
+	}
+	r := &row{}
+	t.queues[s.key].rows[s.resource] = r
+	t.rows++
+	return r
+}
+
+// tidy removes the rows of a key whose pause is over and in which nobody waits. mu is held.
+func (t *turns) tidy(key string, now time.Time) {
+	for resource, r := range t.queues[key].rows {
+		if r.waiting.Len() == 0 && !r.earliest().After(now) {
+			t.remove(scope{key, resource})
+		}
+	}
+}
+
+// remove removes the row of s, and the queue if that was its last one. mu is held.
+func (t *turns) remove(s scope) {
+	q := t.queues[s.key]
+	delete(q.rows, s.resource)
+	t.rows--
+	if len(q.rows) == 0 {
+		delete(t.queues, s.key)
+	}
 }
 
 // evict removes the pause that ends first of some without waiting requests, so that a new one takes
@@ -173,18 +173,22 @@ func (t *turns) add(s scope) *queue {
 // It reports whether it has found one. mu is held.
 func (t *turns) evict() bool {
 	var first scope
-	var found *queue
+	var found *row
 	looked := 0
-	for s, q := range t.queues { // from a random one on
-		if q.waiting.Len() == 0 && (found == nil || q.earliest().Before(found.earliest())) {
-			first, found = s, q
+	for key, q := range t.queues { // from a random one on
+		for resource, r := range q.rows {
+			if r.waiting.Len() == 0 && (found == nil || r.earliest().Before(found.earliest())) {
+				first, found = scope{key, resource}, r
+			}
+			looked++
 		}
-		looked++
-		if looked == evictOf {
+		if looked >= evictOf {
 			break
 		}
 	}
-	delete(t.queues, first)
+	if found != nil {
+		t.remove(first)
+	}
 	return found != nil
 }
 
