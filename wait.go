@@ -73,11 +73,12 @@ func waitFor(ctx context.Context, s Strategy, r *Request) error {
 func (m *Limit) Wait(ctx context.Context, key string) error { return waitForHit(ctx, m, key, 0) }
 
 func waitForHit(ctx context.Context, m *Limit, key string, cost uint64) error {
-	if m.decider().inFlight {
+	d := m.decider()
+	if d.inFlight {
 		return m.unreleasable()
 	}
 	if turns.Any() {
-		if queued, _ := turns.Find(queueOf(m, key)); queued {
+		if queued, _ := turns.Find(newWaitID(d.counter, &Request{Key: key})); queued {
 			return newLimitWaiter(ctx, m, key, cost).wait(ctx)
 		}
 	}
@@ -95,13 +96,6 @@ func waitForHit(ctx context.Context, m *Limit, key string, cost uint64) error {
 func newLimitWaiter(ctx context.Context, m *Limit, key string, cost uint64) *waitCaller {
 	d := m.decider()
 	return newWaitCaller(ctx, d.counter, &Request{Key: key, Cost: cost}, d.counter.Run)
-}
-
-// queueOf identifies the queue of those who wait for a key. Of a strategy on slots it allocates
-// nothing.
-func queueOf(m *Limit, key string) turns.ID {
-	a := m.decider().about
-	return turns.ID{Of: a.Counts, Key: key, Limit: a.Numbers.Limit, Duration: a.Numbers.Duration}
 }
 
 // waitCaller is a call of Wait or HoldWait.
