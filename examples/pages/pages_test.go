@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,7 +67,10 @@ func pagesOf(t *testing.T) (pages []string) {
 func TestPagesStayShort(t *testing.T) {
 	count := func(dir string) (pages, lines int) {
 		for _, page := range pagesOf(t) {
-			if filepath.Dir(page) == filepath.Join(root, dir) && filepath.Base(page) != "README.md" {
+			// Forges look for the other pages there.
+			others := []string{"README.md", "CONTRIBUTING.md", "SECURITY.md"}
+			inDir := filepath.Dir(page) == filepath.Join(root, dir)
+			if inDir && !slices.Contains(others, filepath.Base(page)) {
 				text, err := os.ReadFile(page)
 				require.NoError(t, err)
 				pages, lines = pages+1, lines+strings.Count(string(text), "\n")

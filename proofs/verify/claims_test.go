@@ -55,7 +55,7 @@ func missing(t *testing.T, page string) (tests []testAt) {
 
 // The tests named in CLAIMS.md, SECURITY.md and proofs.md exist in the stated directories.
 func TestClaims(t *testing.T) {
-	for _, file := range []string{"CLAIMS.md", "../../SECURITY.md", "../../docs/internals/proofs.md"} {
+	for _, file := range []string{"CLAIMS.md", "../../docs/SECURITY.md", "../../docs/internals/proofs.md"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		assert.Contains(t, string(text), "` Test")

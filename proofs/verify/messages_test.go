@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Errors, panics and log messages keep what CONTRIBUTING.md says of them, as far as their text
+// Errors, panics and log messages keep what docs/CONTRIBUTING.md says of them, as far as their text
 // shows it.
 func TestMessagesHaveOneStyle(t *testing.T) {
 	var files []*ast.File

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// This file has the steps of reading a path. Each is what some server of the table in SECURITY.md
-// does.
+// This file has the steps of reading a path. Each is what some server of the table in
+// docs/SECURITY.md does.
 
 // step appends what a server makes of s to b, or returns nil if that is s. It takes one pass, and
 // what it makes is no longer than s.

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// upstream is a fake server of the table in SECURITY.md, written without the package's own steps.
+// upstream is a fake server of the table in docs/SECURITY.md, written without the package's own
+// steps.
 type upstream struct {
 	name string
 

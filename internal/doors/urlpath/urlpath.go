@@ -2,8 +2,8 @@
 // read it.
 //
 // Servers disagree about paths. /search/..;/foo is /foo for Tomcat and a path below /search/ for
-// Express; SECURITY.md has the table and its sources. A limit that knows one of these readings is
-// evaded on servers with another one. So a limit on a path applies to a request if any of its
+// Express; docs/SECURITY.md has the table and its sources. A limit that knows one of these readings
+// is evaded on servers with another one. So a limit on a path applies to a request if any of its
 // [Readings] matches, and a count for each path is kept under [Canonical], or under the Key of each
 // reading where servers contradict each other. [Normalize] is for servers that may be given a path
 // other than the client's: it removes the differences that it can, and refuses the others.

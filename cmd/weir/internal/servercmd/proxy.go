@@ -55,7 +55,7 @@ segments, empty segments, backslashes and path parameters are read in every way,
 passed on as it came. --normalize-paths passes it on in one spelling instead, and refuses with 400
 what servers read differently even so: %2F, %5C, NUL, double encoding and ..; segments. Use it if
 the upstream needs none of them. A path over 8 KiB gets 414, and one with too many readings 400.
-SECURITY.md has the table of servers.
+docs/SECURITY.md has the table of servers.
 
 CONFIG is a file in YAML with the flags by their names, such as
 
