@@ -21,6 +21,8 @@ func (byDuration) period(r *weir.Request) (string, error) {
 	return strconv.FormatInt(r.Duration.Milliseconds(), 10), nil
 }
 
+func (byDuration) life(*weir.Request) time.Duration { return 0 }
+
 // admitted names an admission by its ExpiresAt, as a return without a Receipt does.
 func (byDuration) admitted(d decision, _ instant) instant { return d.at }
 

@@ -13,7 +13,7 @@ type Calendar struct{ Strategy }
 
 // Limit returns the limit of n in each window, as [Strategy.Limit] does.
 func (c *Calendar) Limit(n uint64) *weir.Limit {
-	return limit(c, &c.Strategy, n, c.about.Window)
+	return c.Strategy.Limit(n, c.about.Window)
 }
 
 // dated is the protocol of a Calendar.

@@ -1,7 +1,11 @@
 package redislimit
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
@@ -28,18 +32,19 @@ const (
 // maxSource is the longest Source of a weir.Backlog, in bytes.
 const maxSource = 64
 
-// call is one script that does one op.
+// call is one script, which does one op.
 type call struct {
 	op       *weir.Op
 	strategy *Strategy
 	script   *script
 	now      reading
 	key      string
-	beside   []string // of the keys beside it
-	args     []any    // nil if there is nothing to call
+	beside   []string // of the keys beside it: how they end
+	args     []any    // began as Store.args; nil if there is nothing to call
 	possible bool     // the request can pass
 	cmd      *redis.ZeroCopyStringCmd
 	reply    numbers
+	err      error
 }
 
 // prepare sets the call. It reports false if there is nothing to call: the request is bad, or
@@ -54,18 +59,47 @@ func (c *call) prepare() bool {
 	return true
 }
 
+// command returns the command, with evalsha or eval as its word. go-redis never retries a
+// ZeroCopyStringCmd, whatever the client's settings, and Cluster's redirections follow only answers
+// that say the command was not run. Nor does its reply allocate the length that a malicious server
+// states: each number has at most 17 bytes and a space or the two bytes that end it.
+func (c *call) command(ctx context.Context, word any) redis.Cmder {
+	if c.cmd == nil { // else the keys are there
+		c.args[2], c.args[3] = 1+len(c.beside), c.key
+		for i, suffix := range c.beside {
+			c.args = slices.Insert(c.args, head+i, any(c.key+suffix))
+		}
+	}
+	c.args[0], c.args[1] = word, c.script.digest
+	if word == eval {
+		c.args[1] = c.script.source
+	}
+	c.cmd = redis.NewZeroCopyStringCmd(ctx, make([]byte, 8+20*c.script.values), c.args...)
+	return c.cmd
+}
+
+// sent reports whether the command was sent, with a script that the server knows.
+func (c *call) sent() bool {
+	if c.cmd == nil {
+		return false
+	}
+	err := c.cmd.Err()
+	return err == nil || !redis.HasErrorPrefix(err, "NOSCRIPT") // which allocates for a nil, too
+}
+
 // compose sets the script, and its keys and arguments.
 func (c *call) compose() (err error) {
 	s, op := c.strategy, c.op
 	switch {
 	case op.Verb == weir.OpReset:
-		c.script, c.beside = reset, []string{resetKey, backKey}
 		c.key, err = s.key(&op.Request)
-		c.args = resetArgs()
+		c.resets()
 	case op.Verb == weir.OpReturn:
 		err = c.prepareReturn()
 	case op.Verb == weir.OpTake && op.Backlog != nil:
-		err = c.prepareReconcile(op.Backlog)
+		err = c.prepareReconcile(opRun, op.Backlog.Source)
+	case op.Verb == weir.OpCatchUp:
+		err = c.prepareReconcile(opPeek, cmp.Or(op.Backlog.Source, newID("s")))
 	case op.Verb == weir.OpRenew, op.Verb == weir.OpRelease:
 		err = c.preparePlace()
 	default:
@@ -79,6 +113,13 @@ func (c *call) compose() (err error) {
 		}
 	}
 	return err
+}
+
+// resets has the call clear the count of its key. If there was one, it leaves two keys of 100 bytes
+// each for as long as that would have lived.
+func (c *call) resets() {
+	c.script, c.beside = reset, []string{resetKey, backKey}
+	c.args = append(make([]any, head, head+4), "reset", 1+rand.Int64N(maxCount))
 }
 
 // names are the operations of the scripts, ready to be arguments.
@@ -131,20 +172,21 @@ func (c *call) takesBack() {
 	c.script, c.beside = c.strategy.script.load().takingBack, []string{resetKey, backKey}
 }
 
-// prepareReconcile resets the count of the key, if b says so, or raises it to b.Counted, unless
-// something was taken back since, charges b's debt as far as it was not charged before, and
-// decides, in one script. It can be repeated when its answer was lost: the debt is charged once,
-// for as long as the server keeps its data. For that the server keeps the last Total of each Source
-// beside the count: for as long as that, or as a debt may count, if that is longer: a Duration of a
-// Counter or List, and the time in which a whole token bucket fills.
-func (c *call) prepareReconcile(b *weir.Backlog) (err error) {
-	if n := len(b.Source); n == 0 || n > maxSource || b.Total < b.Charged {
-		return fmt.Errorf("redislimit: backlog of source %q, from %d to %d: %w", b.Source, b.Charged,
+// prepareReconcile resets the count of the key, if the Backlog says so, or raises it to its Counted,
+// unless something was taken back since, charges its debt as far as it was not charged before, and
+// decides by op, in one script. It can be repeated when its answer was lost: the debt is charged
+// once, for as long as the server keeps its data. For that the server keeps the last Total of each
+// source beside the count: for as long as that, or as a debt may count, if that is longer: a
+// Duration of a Counter or List, and the time in which a whole token bucket fills.
+func (c *call) prepareReconcile(op any, source string) (err error) {
+	b := c.op.Backlog
+	if n := len(source); n == 0 || n > maxSource || b.Total < b.Charged {
+		return fmt.Errorf("redislimit: backlog of source %q, from %d to %d: %w", source, b.Charged,
 			b.Total, weir.ErrLimit)
 	}
 	s, r := c.strategy, &c.op.Request
 	var decision []any
-	c.key, decision, c.possible, err = s.prepare(opRun, r, cost(r))
+	c.key, decision, c.possible, err = s.prepare(op, r, cost(r))
 	if err != nil {
 		return err
 	}
@@ -154,7 +196,7 @@ func (c *call) prepareReconcile(b *weir.Backlog) (err error) {
 	}
 	reset := int64(0)
 	if b.Reset {
-		reset = numberOf(b.Source)
+		reset = numberOf(source)
 	}
 	_, charge, _, err := s.prepare("charge", r, 1)
 	if err != nil {
@@ -162,11 +204,11 @@ func (c *call) prepareReconcile(b *weir.Backlog) (err error) {
 	}
 	args := make([]any, head, head+28)
 	age, known := knownAt(b.CountedAt, c.now)
-	args = append(args, decision[head], s.store.grace, b.Source, clamp(b.Charged), clamp(b.Total),
+	args = append(args, decision[head], s.store.grace, source, clamp(b.Charged), clamp(b.Total),
 		s.script.cost, s.script.width, age, known, reset, len(seed))
 	args = append(args, seed...)
 	args = append(append(append(args, len(charge)-head-2), charge[head+2:]...), decision[head+2:]...)
-	args = append(args, s.life(r).Milliseconds())
+	args = append(args, s.protocol.life(r).Milliseconds())
 	c.args = args
 	c.script, c.beside = s.script.load().reconciling, []string{chargedKey, backKey, resetKey}
 	return nil

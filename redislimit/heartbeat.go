@@ -108,6 +108,7 @@ func (h *Heartbeat) beat(ctx context.Context) error {
 func (h *Heartbeat) send(ctx context.Context, op string) (n int, err error) {
 	args := append(make([]any, head, head+3), op, h.id, h.lives().Milliseconds())
 	key := h.store.prefix + "instances:{" + h.cfg.Fleet + "}"
-	v, err := h.store.server.eval(ctx, heartbeat, key, args)
-	return int(v[1]), err
+	c := call{script: heartbeat, key: key, args: args}
+	h.store.server.do(ctx, &c)
+	return int(c.reply[1]), c.err
 }

@@ -12,7 +12,7 @@ import (
 type InFlight struct{ Strategy }
 
 // Limit returns the limit of n at one time, as [Strategy.Limit] does, with leases of a minute.
-func (f *InFlight) Limit(n uint64) *weir.Limit { return limit(f, &f.Strategy, n, time.Minute) }
+func (f *InFlight) Limit(n uint64) *weir.Limit { return f.Strategy.Limit(n, time.Minute) }
 
 // leased is the protocol of an InFlight.
 type leased struct{ anchored }

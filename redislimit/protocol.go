@@ -1,6 +1,10 @@
 package redislimit
 
-import "github.com/weirgo/weir"
+import (
+	"time"
+
+	"github.com/weirgo/weir"
+)
 
 // protocol is the part of a strategy in Go: the arguments of its script, and the meaning of the
 // reply.
@@ -15,6 +19,11 @@ type protocol interface {
 
 	// answer reads the script's numbers.
 	answer(r *weir.Request, v numbers) (decision, error)
+
+	// life returns how long an admission of a local strategy for r may count, or 0 if it counts no
+	// longer there than here. Its period may have begun later, and its share of a bucket fills more
+	// slowly.
+	life(r *weir.Request) time.Duration
 
 	// admitted returns the instant that names an admission, of a hit at an instant.
 	admitted(d decision, hit instant) instant

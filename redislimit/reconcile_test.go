@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,6 +94,39 @@ func TestReconcileEqualsItsSteps(t *testing.T) {
 		})
 	}
 	lives(t, server)
+}
+
+// OpCatchUp is one call, and decides nothing. It charges a Total of a Source once, and one of no
+// Source each time; it raises a count that was lost, and not one of which something was taken back.
+func TestCatchUp(t *testing.T) {
+	calls := 0
+	s := open(t, redistest.Start(t).Addr, redislimit.Config{
+		OnCall: func(time.Duration, error) { calls++ }}).FixedWindow()
+	r := &weir.Request{Key: "a", Limit: 100, Duration: time.Hour}
+	catchUp := func(b weir.Backlog, want uint64) {
+		t.Helper()
+		calls = 0
+		require.NoError(t, ops.Do(t.Context(), s,
+			weir.Op{Verb: weir.OpCatchUp, Request: *r, Backlog: &b}).Err)
+		assert.Equal(t, 1, calls)
+		assert.Equal(t, want+1, mustPeek(t, s, r).TotalRequests, "with one more")
+	}
+	for range 2 {
+		catchUp(weir.Backlog{Source: "x", Total: 5}, 5)
+	}
+	catchUp(weir.Backlog{Total: 3}, 8)
+	catchUp(weir.Backlog{Total: 3}, 11)
+	taken := mustRun(t, s, r)
+	counted := weir.Backlog{Counted: &weir.Result{TotalRequests: 50, ExpiresAt: taken.ExpiresAt},
+		CountedAt: time.Now()}
+	catchUp(counted, 50)
+	require.NoError(t, ops.Refund(t.Context(), s, r, taken))
+	catchUp(counted, 49)
+	catchUp(weir.Backlog{Reset: true, Source: "y", Total: 2}, 2)
+	for _, bad := range []weir.Backlog{{Charged: 2, Total: 1}, {Source: strings.Repeat("x", 65)}} {
+		assert.ErrorIs(t, ops.Do(t.Context(), s,
+			weir.Op{Verb: weir.OpCatchUp, Request: *r, Backlog: &bad}).Err, weir.ErrLimit)
+	}
 }
 
 // The totals live as long as the count and in the same Cluster slot, and each Source has its own.

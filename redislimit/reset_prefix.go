@@ -2,7 +2,6 @@ package redislimit
 
 import (
 	"context"
-	"math/rand/v2"
 	"strings"
 	"sync"
 
@@ -13,11 +12,6 @@ import (
 
 // scanCount is how many keys one SCAN looks at.
 const scanCount = 1000
-
-// resetArgs returns the arguments of a reset, with its number.
-func resetArgs() []any {
-	return append(make([]any, head, head+4), "reset", 1+rand.Int64N(maxCount))
-}
 
 // prefixReset is a reset of each key of a strategy in the database that begins with op.Key. It
 // finds the keys by SCAN, on each master of a Cluster, and looks at every key of the database for
@@ -86,13 +80,14 @@ func (p *prefixReset) reset(ctx context.Context, keys []string) (n int, err erro
 		if !strings.HasPrefix(id, tag(p.op.Key)) {
 			continue
 		}
-		was, err := p.of.resetKey(ctx, key)
-		if err != nil {
-			return n, err
+		c := call{key: key}
+		c.resets()
+		c.args = at(c.args, p.of.store.read())
+		p.of.store.server.do(ctx, &c)
+		if c.err != nil {
+			return n, c.err
 		}
-		if was {
-			n++
-		}
+		n += int(c.reply[0])
 	}
 	return n, nil
 }

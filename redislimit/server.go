@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,50 +19,9 @@ type server struct {
 	onCall    func(took time.Duration, err error)
 }
 
-// eval runs a script within the timeout, on key and on the keys beside it that end in the suffixes,
-// and returns its numbers; args began as Store.args. One round trip, unless the server does not
-// know the script.
-func (s *server) eval(
-	ctx context.Context, sc *script, key string, args []any, suffixes ...string,
-) (v numbers, err error) {
-	if err := ctx.Err(); err != nil {
-		return v, fmt.Errorf("redislimit: %w", err)
-	}
-	start := time.Now()
-	defer func() { s.called(start, err) }()
-	bounded, cancel := s.deadlines.Within(ctx)
-	defer cancel()
-	// An answer from the network is the only thing here that can be anything.
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: client panicked: %v", ErrReply, p)
-		}
-	}()
-	args = on(args, key, suffixes...)
-	args[0], args[1] = evalsha, sc.digest
-	reply, err := s.send(bounded, args, sc.values)
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		args[0], args[1] = eval, sc.source
-		reply, err = s.send(bounded, args, sc.values)
-	}
-	if err != nil {
-		return v, explain(ctx, err)
-	}
-	return parse(reply, sc.values)
-}
-
-// doAll makes the calls, and sets the outcome of their ops.
-func (s *server) doAll(ctx context.Context, calls []*call) {
-	s.evalAll(ctx, calls)
-	for _, c := range calls {
-		if c.op.Err == nil {
-			c.op.Err = c.finish()
-		}
-	}
-}
-
-// evalAll is eval of several scripts. It sets the Err of their ops.
-func (s *server) evalAll(ctx context.Context, calls []*call) {
+// do runs the scripts of calls within the timeout, in one round trip, unless the server does not know
+// one of them. It sets the reply and the err of each.
+func (s *server) do(ctx context.Context, calls ...*call) {
 	if len(calls) == 0 {
 		return
 	}
@@ -75,47 +33,42 @@ func (s *server) evalAll(ctx context.Context, calls []*call) {
 	bounded, cancel := s.deadlines.Within(ctx)
 	defer cancel()
 	defer func() {
+		// An answer from the network is the only thing here that can be anything.
 		if p := recover(); p != nil {
 			fail(calls, fmt.Errorf("%w: client panicked: %v", ErrReply, p))
 		}
-		s.called(start, calls[0].op.Err)
+		s.called(start, calls[0].err)
 	}()
-	for _, c := range calls {
-		c.args = on(c.args, c.key, c.beside...)
-	}
-	s.sendAll(bounded, calls, evalsha)
-	var unknown []*call
-	for _, c := range calls {
-		if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
-			unknown = append(unknown, c)
-		}
-	}
-	s.sendAll(bounded, unknown, eval)
+	s.send(bounded, calls, evalsha)
+	s.send(bounded, calls, eval)
 	for _, c := range calls {
 		if err := c.cmd.Err(); err != nil {
-			c.op.Err = explain(ctx, err)
+			c.err = explain(ctx, err)
 			continue
 		}
-		c.reply, c.op.Err = parse(c.cmd.Bytes(), c.script.values)
+		c.reply, c.err = parse(c.cmd.Bytes(), c.script.values)
 	}
 }
 
-// sendAll sends the commands in one pipeline, once; see send.
-func (s *server) sendAll(ctx context.Context, calls []*call, command any) {
-	if len(calls) == 0 {
-		return
+// send sends the commands of calls, each with that word, that were not sent or whose scripts the
+// server does not know. Several are one pipeline.
+func (s *server) send(ctx context.Context, calls []*call, word any) {
+	var to interface {
+		Process(ctx context.Context, cmd redis.Cmder) error
+	} = s.client
+	var pipe redis.Pipeliner
+	if len(calls) > 1 {
+		pipe = s.client.Pipeline()
+		to = pipe
 	}
-	pipe := s.client.Pipeline()
 	for _, c := range calls {
-		sc := c.script
-		c.args[0], c.args[1] = command, sc.digest
-		if command == eval {
-			c.args[1] = sc.source
+		if !c.sent() {
+			_ = to.Process(ctx, c.command(ctx, word)) // it has its error
 		}
-		c.cmd = redis.NewZeroCopyStringCmd(ctx, make([]byte, maxReply(sc.values)), c.args...)
-		_ = pipe.Process(ctx, c.cmd)
 	}
-	_, _ = pipe.Exec(ctx) // each command has its error
+	if pipe != nil && pipe.Len() > 0 {
+		_, _ = pipe.Exec(ctx)
+	}
 }
 
 // called reports a call that began at start to Config.OnCall.
@@ -125,20 +78,9 @@ func (s *server) called(start time.Time, err error) {
 	}
 }
 
-// send sends one command, once: go-redis never retries a ZeroCopyStringCmd, whatever the client's
-// settings, and Cluster's redirections follow only answers that say the command was not run. Nor
-// does its reply allocate the length that a malicious server states.
-func (s *server) send(ctx context.Context, args []any, values int) ([]byte, error) {
-	cmd := redis.NewZeroCopyStringCmd(ctx, make([]byte, maxReply(values)), args...)
-	if err := s.client.Process(ctx, cmd); err != nil {
-		return nil, err
-	}
-	return cmd.Bytes(), nil
-}
-
 func fail(calls []*call, err error) {
 	for _, c := range calls {
-		c.op.Err = err
+		c.err = err
 	}
 }
 
@@ -148,15 +90,6 @@ var evalsha, eval any = "evalsha", "eval"
 
 const head = 4 // command, script, number of keys, key
 
-// on sets the keys of a command: key, and those beside it.
-func on(args []any, key string, suffixes ...string) []any {
-	args[2], args[3] = 1+len(suffixes), key
-	for i, suffix := range suffixes {
-		args = slices.Insert(args, head+i, any(key+suffix))
-	}
-	return args
-}
-
 // at sets the clock of a command, if it is not the server's.
 func at(args []any, now reading) []any {
 	if now.clocks == nil {
@@ -165,10 +98,6 @@ func at(args []any, now reading) []any {
 	}
 	return args
 }
-
-// maxReply is how many bytes an answer of so many numbers takes at most: each has 17 and a space or
-// the two bytes that end it.
-func maxReply(values int) int { return 8 + 20*values }
 
 // explain distinguishes the caller's deadline from ours, and wraps the client's error. The
 // connection's deadline may strike a moment before the context's timer does, hence the look at the

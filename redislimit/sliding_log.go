@@ -5,16 +5,12 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weirgo/weir"
 )
 
 // Log is a Strategy that keeps each admitted request with its Meta.
 type Log struct{ Strategy }
-
-// Limit returns the limit of n in d by l, as [Strategy.Limit] does.
-func (l *Log) Limit(n uint64, d time.Duration) *weir.Limit { return limit(l, &l.Strategy, n, d) }
 
 // parseHit reads seconds, nanoseconds, cost, sum and meta, as the scripts spell them.
 func parseHit(text string, now reading) (weir.Hit, error) {

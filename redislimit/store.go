@@ -188,6 +188,17 @@ func (s *Store) args(op any) []any {
 	return append(make([]any, head, head+12), op, s.grace)
 }
 
+// do makes calls, and sets the outcome of their ops.
+func (s *Store) do(ctx context.Context, calls ...*call) {
+	s.server.do(ctx, calls...)
+	for _, c := range calls {
+		if c.err == nil {
+			c.err = c.finish()
+		}
+		c.op.Err = c.err
+	}
+}
+
 // read reads the clock for a command.
 func (s *Store) read() reading {
 	if s.now != nil {

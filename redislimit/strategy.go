@@ -16,8 +16,8 @@ import (
 const maxCount = 1<<53 - 1 // a Lua number holds every integer up to here
 
 // Strategy counts in Redis by one algorithm: it is a weir.Counter, each op of which is one script
-// in one round trip, but OpCatchUp and OpResetPrefix. Errors are weir's for a bad Request,
-// and the ones of Classify. It is safe for concurrent use, by any number of processes.
+// in one round trip, but OpResetPrefix. Errors are weir's for a bad Request, and the ones of
+// Classify. It is safe for concurrent use, by any number of processes.
 type Strategy struct {
 	store    *Store
 	kind     string // in the key
@@ -78,7 +78,7 @@ func (s *Strategy) Do(ctx context.Context, ops []*weir.Op) {
 	for _, op := range ops {
 		of := s.of(op)
 		if !of.isCall(op) {
-			s.store.server.doAll(ctx, calls)
+			s.store.do(ctx, calls...)
 			calls = calls[:0]
 			of.do(ctx, op)
 			continue
@@ -88,7 +88,7 @@ func (s *Strategy) Do(ctx context.Context, ops []*weir.Op) {
 			calls = append(calls, c)
 		}
 	}
-	s.store.server.doAll(ctx, calls)
+	s.store.do(ctx, calls...)
 }
 
 // of returns the Strategy that does an op: s, unless it is another one's of the same Store.
@@ -108,7 +108,7 @@ func (s *Strategy) itself() *Strategy { return s }
 // isCall reports whether one script does an op.
 func (s *Strategy) isCall(op *weir.Op) bool {
 	switch op.Verb {
-	case weir.OpTake, weir.OpPeek, weir.OpReturn, weir.OpCharge, weir.OpReset:
+	case weir.OpTake, weir.OpPeek, weir.OpReturn, weir.OpCharge, weir.OpReset, weir.OpCatchUp:
 		return true
 	case weir.OpHold, weir.OpRenew, weir.OpRelease:
 		return s.about.InFlight
@@ -121,15 +121,9 @@ func (s *Strategy) do(ctx context.Context, op *weir.Op) {
 	switch {
 	case s.isCall(op):
 		c := call{op: op, strategy: s}
-		if !c.prepare() {
-			return
+		if c.prepare() {
+			s.store.do(ctx, &c)
 		}
-		c.reply, op.Err = s.store.server.eval(ctx, c.script, c.key, c.args, c.beside...)
-		if op.Err == nil {
-			op.Err = c.finish()
-		}
-	case op.Verb == weir.OpCatchUp:
-		op.Err = s.catchUp(ctx, op)
 	case op.Verb == weir.OpResetPrefix:
 		op.Err = newPrefixReset(s, op).run(ctx)
 	case op.Verb == weir.OpWarm:
@@ -145,13 +139,10 @@ func (s *Strategy) do(ctx context.Context, op *weir.Op) {
 // or, without one, with its numbers, such as "100/1m". Processes that make equal limits count
 // together. It panics where [weir.NewLimit] fails, which is for numbers of a configuration, and for
 // a token bucket that takes too long to fill.
-func (s *Strategy) Limit(n uint64, d time.Duration) *weir.Limit { return limit(s, s, n, d) }
-
-// limit is weir.NewLimit of s, which is own or has it embedded, for numbers of a program.
-func limit(s weir.Strategy, own *Strategy, n uint64, d time.Duration) *weir.Limit {
-	m, err := weir.NewLimit(s, n, d)
+func (s *Strategy) Limit(n uint64, d time.Duration) *weir.Limit {
+	m, err := weir.NewLimit(s.about.Of, n, d)
 	if err == nil {
-		_, _, _, err = own.prepare(opPeek, &weir.Request{Key: "any", Limit: n, Duration: d}, 1)
+		_, _, _, err = s.prepare(opPeek, &weir.Request{Key: "any", Limit: n, Duration: d}, 1)
 	}
 	if err != nil {
 		panic(err.Error())
@@ -186,41 +177,6 @@ func (s *Strategy) result(op *weir.Op, v numbers, possible bool, now reading) (d
 	return d, nil
 }
 
-// tell runs an operation of the script that decides nothing. end is when the count of a seed
-// expires.
-func (s *Strategy) tell(
-	ctx context.Context, op any, r *weir.Request, n int64, end *time.Time,
-) error {
-	key, args, _, err := s.prepare(op, r, n)
-	if err != nil {
-		return err
-	}
-	now := s.store.read()
-	if end != nil {
-		args = append(args, now.seeded(*end)...)
-	}
-	_, err = s.store.server.eval(ctx, s.script, key, at(args, now))
-	return err
-}
-
-// catchUp does an OpCatchUp, step by step: a charge whose answer is lost may be repeated.
-func (s *Strategy) catchUp(ctx context.Context, op *weir.Op) (err error) {
-	b, r := op.Backlog, &op.Request
-	if b.Reset {
-		err = s.reset(ctx, r)
-	}
-	if c := b.Counted; err == nil && c != nil && !c.ExpiresAt.IsZero() {
-		err = s.tell(ctx, "seed", r, clamp(c.TotalRequests), &c.ExpiresAt)
-	}
-	if err == nil && b.Total > b.Charged {
-		err = s.tell(ctx, "charge", r, clamp(b.Total-b.Charged), nil)
-	}
-	if err == nil {
-		_, err = s.key(r)
-	}
-	return err
-}
-
 // prepare checks r and returns the key and the arguments for n hits. A request that can never pass
 // takes nothing; its Result still has the count.
 func (s *Strategy) prepare(op any, r *weir.Request,
@@ -249,18 +205,6 @@ func (s *Strategy) key(r *weir.Request) (string, error) {
 	return s.store.prefix + s.kind + ":" + period + ":{" + tag(r.Key) + "}", nil
 }
 
-// life returns how long an admission of a local strategy for r may count, or 0 if it counts no
-// longer there than here. Its period may have begun later, and its share of a bucket fills more
-// slowly.
-func (s *Strategy) life(r *weir.Request) time.Duration {
-	if p, ok := s.protocol.(interface {
-		life(r *weir.Request) time.Duration
-	}); ok {
-		return p.life(r)
-	}
-	return 0
-}
-
 // seedArgs returns the script's own arguments of a seed, none if there is nothing to seed.
 func (s *Strategy) seedArgs(r *weir.Request, counted *weir.Result, now reading) ([]any, error) {
 	if counted == nil || counted.TotalRequests == 0 || counted.ExpiresAt.IsZero() {
@@ -284,39 +228,18 @@ func (s *Strategy) warm(ctx context.Context, r *weir.Request) error {
 	args = at(args, s.store.read())
 	shared, own := args[head:head+2], args[head+2:]
 	none := append([]any{"warm", 0, 0, s.script.cost, s.script.width, 0, 0, 0, 0, len(own)}, own...)
-	for _, step := range []struct {
-		script   *script
-		args     []any
-		suffixes []string
-	}{
-		{s.script, own, nil},
-		{s.script.load().admitting, own, []string{resetKey}},
-		{s.script.load().reconciling, append(append(none, own...), 0),
-			[]string{chargedKey, backKey, resetKey}},
+	for _, step := range []call{
+		{script: s.script, args: own},
+		{script: s.script.load().admitting, args: own, beside: []string{resetKey}},
+		{script: s.script.load().reconciling, args: append(append(none, own...), 0),
+			beside: []string{chargedKey, backKey, resetKey}},
 	} {
-		command := on(slices.Concat(make([]any, head), shared, step.args), key, step.suffixes...)
-		command[0], command[1] = eval, step.script.source
-		if _, err := s.store.server.send(ctx, command, step.script.values); err != nil {
+		step.key, step.args = key, slices.Concat(make([]any, head), shared, step.args)
+		if err := s.store.server.client.Process(ctx, step.command(ctx, eval)); err != nil {
 			return explain(ctx, err)
 		}
 	}
 	return nil
-}
-
-// reset clears the count of r.Key in r.Duration. If there was one, it leaves two keys of 100 bytes
-// each for as long as that would have lived.
-func (s *Strategy) reset(ctx context.Context, r *weir.Request) error {
-	key, err := s.key(r)
-	if err == nil {
-		_, err = s.resetKey(ctx, key)
-	}
-	return err
-}
-
-// resetKey clears the count at a key, and reports whether there was one.
-func (s *Strategy) resetKey(ctx context.Context, key string) (bool, error) {
-	v, err := s.store.server.eval(ctx, reset, key, at(resetArgs(), s.store.read()), resetKey, backKey)
-	return v[0] == 1, err
 }
 
 // hits lists the admitted requests of r.Key that still count, newest last. Its cost grows with

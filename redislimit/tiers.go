@@ -65,7 +65,7 @@ func (t *Tiers) Limit() *weir.Limit {
 	if bad := t.protocol.(several).bad; bad != nil {
 		panic(bad.Error())
 	}
-	return limit(t, &t.Strategy, 0, 0)
+	return t.Strategy.Limit(0, 0)
 }
 
 // several is Tiers' algorithm.
@@ -97,6 +97,8 @@ func (t several) answer(_ *weir.Request, v numbers) (decision, error) {
 	limit := t.limits[which]
 	return decision{v[0] == 1, used, limit, at, uint64(limit), began}, nil
 }
+
+func (several) life(*weir.Request) time.Duration { return 0 }
 
 func (several) admitted(d decision, _ instant) instant { return d.slice }
 

@@ -129,6 +129,7 @@ func TestOneRoundTripForEachCall(t *testing.T) {
 			}
 			require.NoError(t, ops.Reset(ctx, s, r)) // uploads its script
 			require.NoError(t, ops.Refund(ctx, s, r, taken))
+			require.NoError(t, ops.Seed(ctx, s, r, taken))
 			_, back, err := ops.Admit(ctx, s, &weir.Request{Key: "b", Limit: 5, Duration: time.Minute, Cost: 5})
 			require.NoError(t, err) // it uploads its script, too
 			for name, call := range calls {

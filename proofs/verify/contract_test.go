@@ -126,7 +126,6 @@ func TestNoInterfaceIsLookedForInAStrategy(t *testing.T) {
 		"httpclient/transport.go":                   "an http.RoundTripper",
 		"httplimit/response_writer.go":              "an http.ResponseWriter",
 		"redislimit/reset_prefix.go":                "a redis client",
-		"redislimit/strategy.go":                    "a protocol of the package",
 		"cmd/weir/internal/servercmd/configfile.go": "several errors as one",
 	}
 	found := map[string]bool{}
