@@ -199,7 +199,7 @@ func (c *Callers) Served(key string, took time.Duration, status int) {
 	if s == nil {
 		return
 	}
-	if status != 0 {
+	if status != 0 && status < http.StatusInternalServerError {
 		c.line.note(took)
 	}
 	took = c.line.own(took)

@@ -20,7 +20,7 @@ type line struct {
 const quick = 6
 
 // note notes what an answer took. What was given up says nothing of the line: it took as long as a
-// client has patience.
+// client has patience. Nor does an error: a refused connection takes no time at all.
 func (l *line) note(took time.Duration) {
 	l.last[l.n%len(l.last)] = took
 	l.n++

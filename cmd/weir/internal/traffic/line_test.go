@@ -55,3 +55,18 @@ func TestWhatIsGivenUpSaysNothingOfTheLine(t *testing.T) {
 	v := c.View(Minute, begin)
 	assert.InDelta(t, 1, v.Callers[0].Upstream.Seconds(), .02)
 }
+
+// A refused connection, or an upstream that fails at once, takes no time and says nothing of how
+// long others take while nobody waits.
+func TestErrorsSayNothingOfTheLine(t *testing.T) {
+	c := NewCallers(100)
+	c.Add(Request{Key: "loud", At: begin})
+	for range 32 {
+		c.Served("others", 300*time.Microsecond, 502)
+	}
+	for range 320 {
+		c.Served("loud", 10*time.Millisecond, 200)
+	}
+	v := c.View(Minute, begin)
+	assert.InDelta(t, 3.2, v.Callers[0].Upstream.Seconds(), .1)
+}
