@@ -32,6 +32,7 @@ type Attempt struct {
 	Look, Afterwards bool
 
 	about  *weir.About // of the Counter; nil: there is none
+	burst  uint64      // of a token bucket; else 0
 	limit  *weir.Limit // that is asked; else nil
 	turn   turn
 	phase  phase
@@ -78,6 +79,7 @@ func (l *Attempt) ask(s weir.Strategy) {
 	l.limit, _ = s.(*weir.Limit)
 	l.Op.Counter = weir.CounterOf(s)
 	l.about = l.Op.Counter.About()
+	l.burst = l.about.Burst
 	if l.about.Bound {
 		l.Op.Limit, l.Op.Duration = l.about.Numbers.Limit, l.about.Numbers.Duration
 	}
@@ -146,7 +148,7 @@ func (l *Attempt) Taken() bool { return l.phase >= taken }
 
 // Most returns the number that TotalRequests is held against: the Limit of Request or of Result, or
 // a token bucket's burst.
-func (l *Attempt) Most() uint64 { return cmp.Or(l.Op.Result.Limit, l.burst(), l.Op.Request.Limit) }
+func (l *Attempt) Most() uint64 { return cmp.Or(l.Op.Result.Limit, l.burst, l.Op.Request.Limit) }
 
 // Tier returns the limit that Result is of: of a Strategy with tiers the one that binds, and else
 // the Limit and the Duration of Request.
@@ -184,15 +186,7 @@ func (l *Attempt) outcome(ctx context.Context) weir.Outcome {
 
 // Remaining returns how much is left of Most.
 func (l *Attempt) Remaining() uint64 {
-	return l.Op.Result.Remaining(cmp.Or(l.burst(), l.Op.Request.Limit))
-}
-
-// burst returns the burst of a token bucket, or 0.
-func (l *Attempt) burst() uint64 {
-	if l.about == nil {
-		return 0
-	}
-	return l.about.Burst
+	return l.Op.Result.Remaining(cmp.Or(l.burst, l.Op.Request.Limit))
 }
 
 // store returns the store whose ops may go together, or nil: none goes with one that cannot be
@@ -218,8 +212,8 @@ func (l *Attempt) outweighs(m *Attempt) bool {
 	if l.Denies() && m.Denies() && l.Op.Result.ExpiresAt.IsZero() && m.Op.Result.ExpiresAt.IsZero() {
 		return l.Never() && !m.Never()
 	}
-	return outweighs(&l.Op.Result, &m.Op.Result, cmp.Or(l.burst(), l.Op.Limit),
-		cmp.Or(m.burst(), m.Op.Limit))
+	return outweighs(&l.Op.Result, &m.Op.Result, cmp.Or(l.burst, l.Op.Limit),
+		cmp.Or(m.burst, m.Op.Limit))
 }
 
 // outweighs reports whether res, held against most, binds rather than other, which is before it: if
