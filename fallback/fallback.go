@@ -175,9 +175,7 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	}
 	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle, nil)
 	f.server = &server{cfg: f.cfg, prompt: of.Prompt, name: "weir/fallback probe " + f.id,
-		try: func(ctx context.Context, key string) (time.Time, error) {
-			return probe(ctx, f.primary, key)
-		}}
+		try: f.probe}
 	f.server.open()
 	f.repeats, f.reconciles = of.Verbs.Has(weir.OpLookup), of.Reconciles
 	if f.local != nil && unlike == nil {
@@ -248,10 +246,10 @@ func (f *Fallback) Do(ctx context.Context, ops []*weir.Op) {
 	}
 }
 
-// isAlone reports whether an op is done by itself.
-func isAlone(op *weir.Op) bool {
-	return !weir.VerbsOf(weir.OpTake, weir.OpPeek, weir.OpReturn, weir.OpCharge).Has(op.Verb)
-}
+// joinable are the verbs whose calls of primary may be one.
+var joinable = weir.VerbsOf(weir.OpTake, weir.OpPeek, weir.OpReturn, weir.OpCharge)
+
+func isAlone(op *weir.Op) bool { return !joinable.Has(op.Verb) }
 
 // decide does ops of Fallbacks on primaries of one Store, with one Timeout. Each is decided as by
 // itself, but the calls of the primaries are one.
@@ -301,7 +299,10 @@ func (f *Fallback) one(ctx context.Context, op *weir.Op) {
 	case weir.OpRenew:
 		op.Err = renew(ctx, f, op)
 	case weir.OpRelease:
-		op.Err = release(ctx, op)
+		op.Err = nil
+		if p, ok := op.Receipt.Of.(*place); ok {
+			op.Err = p.release(ctx)
+		}
 	case weir.OpTakeAll, weir.OpCatchUp, weir.OpHits, weir.OpLookup, weir.OpForget, weir.OpForecast,
 		weir.OpWarm: // local may know otherwise
 		op.Err = op.Unsupported(f.about)
@@ -359,6 +360,19 @@ func (f *Fallback) lookup(ctx context.Context, op *weir.Op) bool {
 		op.Receipt.Of = &kept{number: number, source: op.Source, result: op.Result, primary: op.Receipt}
 	}
 	return err == nil
+}
+
+// probe has primary decide on a request of a probe, after it was warmed up. Its key is new, so that
+// primary must write to admit it: a server that can only be read is not healthy.
+func (f *Fallback) probe(ctx context.Context, key string) (called time.Time, err error) {
+	r := &weir.Request{Key: key, Limit: 1 << 40, Duration: time.Second}
+	called = time.Now()
+	err = supported(by(ctx, f.primary, &weir.Op{Verb: weir.OpWarm, Request: *r}))
+	if err == nil {
+		called = time.Now()
+		_, err = f.primary.Run(ctx, r)
+	}
+	return called, err
 }
 
 // visit begins a visit that is for no op.

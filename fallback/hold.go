@@ -127,15 +127,6 @@ func renew(ctx context.Context, f *Fallback, op *weir.Op) error {
 	return err
 }
 
-// release does an OpRelease.
-func release(ctx context.Context, op *weir.Op) error {
-	p, ok := op.Receipt.Of.(*place)
-	if !ok {
-		return nil
-	}
-	return p.release(ctx)
-}
-
 func (p *place) release(ctx context.Context) (err error) {
 	if p.local != nil {
 		err = change(ctx, p.local, weir.OpRelease)

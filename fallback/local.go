@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/core/algorithm"
 )
 
 // share returns one Nth of total, rounded up. As limits and counts are both rounded up, their
@@ -44,9 +45,18 @@ func (s shared) exceeds(cost uint64, denied *weir.Result) bool {
 // read the visit's request, which its caller may have changed by then.
 func (s shared) inWindow(cost uint64) inWindow {
 	f, a := s.v.f, s.v.a
-	in := a.window.request(f.windows, s.r, cmp.Or(f.window, s.r.Duration), cost, f.cfg.Now())
-	in.ahead = a.ahead.cost()
-	return in
+	w, limit, d := f.windows, s.r.Limit, cmp.Or(f.window, s.r.Duration)
+	if w == nil {
+		return inWindow{}
+	}
+	if w.own.Duration > 0 {
+		limit, d = w.own.Limit, w.own.Duration
+	}
+	p := algorithm.Params{Scale: d.Milliseconds(), Limit: clamp(limit), Cost: clamp(cost)}
+	if cost > limit {
+		p.Limit = min(p.Limit, p.Cost-1)
+	}
+	return inWindow{w, &a.window, p, f.cfg.Now(), a.ahead.cost()}
 }
 
 // do has local do an OpTake or OpPeek, after it has counted the calls of primary under way. The

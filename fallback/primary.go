@@ -66,18 +66,3 @@ func refused(err error) bool {
 	return err != nil && supported(err) == nil ||
 		errors.Is(err, weir.ErrID) || errors.Is(err, weir.ErrScale) || errors.Is(err, weir.ErrLimit)
 }
-
-// probe has primary decide on a request of a probe, after it was warmed up. Its key is new, so that
-// primary must write to admit it: a server that can only be read is not healthy.
-func probe(
-	ctx context.Context, primary weir.Counter, key string,
-) (called time.Time, err error) {
-	r := &weir.Request{Key: key, Limit: 1 << 40, Duration: time.Second}
-	called = time.Now()
-	err = supported(by(ctx, primary, &weir.Op{Verb: weir.OpWarm, Request: *r}))
-	if err == nil {
-		called = time.Now()
-		_, err = primary.Run(ctx, r)
-	}
-	return called, err
-}

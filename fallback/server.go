@@ -51,21 +51,16 @@ const maxParts = 1024
 
 // open closes the breakers of a server whose fields above are set.
 func (s *server) open() {
+	if s.cfg.Partition == nil {
+		s.cfg.Partition = func(string) string { return "" }
+	}
 	s.one = newBreaker(s.cfg, "", s.cfg.Now())
 	s.deadlines.Timeout = s.cfg.Timeout
 }
 
-// part returns the part that key belongs to.
-func (s *server) part(key string) string {
-	if s.cfg.Partition == nil {
-		return ""
-	}
-	return s.cfg.Partition(key)
-}
-
 // breaker returns the breaker of the part that key belongs to.
 func (s *server) breaker(key string) *breaker {
-	part := s.part(key)
+	part := s.cfg.Partition(key)
 	if part == "" {
 		return s.one
 	}
@@ -204,10 +199,10 @@ func (s *server) probe(ctx context.Context, name, key string) error {
 // probeKey returns a key that begins with name or ends in it and is in the same part as
 // near.
 func (s *server) probeKey(name, near string) string {
-	part, head := s.part(near), near[:min(len(near), 512)]
+	part, head := s.cfg.Partition(near), near[:min(len(near), 512)]
 	for i := range 512 {
 		for _, key := range []string{fmt.Sprint(name, " ", i), fmt.Sprint(head, " ", i, " ", name)} {
-			if s.part(key) == part {
+			if s.cfg.Partition(key) == part {
 				return key
 			}
 		}

@@ -1,7 +1,6 @@
 package fallback
 
 import (
-	"cmp"
 	"fmt"
 
 	"github.com/weirgo/weir"
@@ -23,7 +22,10 @@ func checkSides(primary, local weir.Strategy, n uint64) error {
 	if canonical(p.Name) != canonical(l.Name) {
 		return mistake("the algorithm of primary is %s and local's %s: make them equal", p.Name, l.Name)
 	}
-	return cmp.Or(checkNumbers(p, l, n), checkCalendars(p, l))
+	if p.Window > 0 && l.Window > 0 && p.Period != l.Period {
+		return mistake("primary counts by %s and local by %s: make them equal", p.Period, l.Period)
+	}
+	return checkNumbers(p, l, n)
 }
 
 // mistake returns the error of two sides that cannot be meant.
@@ -76,12 +78,4 @@ func numbers(a *weir.About) (all []weir.Tier) {
 		all = append(all, numbers(part)...)
 	}
 	return all
-}
-
-// checkCalendars checks that the windows of two Calendars begin and end together.
-func checkCalendars(p, l *weir.About) error {
-	if p.Window == 0 || l.Window == 0 || p.Period == l.Period {
-		return nil
-	}
-	return mistake("primary counts by %s and local by %s: make them equal", p.Period, l.Period)
 }

@@ -9,8 +9,11 @@ import (
 
 // taking is an OpTake, or an OpPeek, that calls primary.
 type taking struct {
-	v     visit
-	sight sight
+	v visit
+
+	// From when the call of primary began: the last count of primary, and the number of take-backs.
+	known   count
+	changes uint32
 
 	// Room for the seed of local.
 	seed    weir.Op
@@ -56,7 +59,7 @@ func (t *taking) depart() {
 	if a.counted.limit != v.r.Limit {
 		a.back.changes++ // a token bucket counts otherwise at another rate
 	}
-	t.sight = sight{a.counted, a.back.changes}
+	t.known, t.changes = a.counted, a.back.changes
 	if v.f.aware && !v.hurried && !v.f.exceeds(v.r) {
 		v.calls = a.calls
 		v.calls.cost.add(costOf(v.r))
@@ -86,8 +89,8 @@ func (t *taking) record(
 	ctx context.Context, b *weir.Backlog, res *weir.Result,
 ) (restored uint64) {
 	v, f, a := &t.v, t.v.f, t.v.a
-	now, n, p := f.cfg.Now(), uint64(f.Instances()), v.period()
-	end, falls := p.end(res, now)
+	now, n := f.cfg.Now(), uint64(f.Instances())
+	end, falls := v.period().end(res, now)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	v.caughtUp(b)
@@ -103,11 +106,46 @@ func (t *taking) record(
 	possible := res.Allowed() || !res.ExpiresAt.IsZero()
 	fresh := res.Allowed() || b != nil || !f.repeats
 	if possible && fresh && end.After(now) {
-		c := count{res.TotalRequests, v.began, end, v.r.Limit, t.sight.changes, falls}
-		restored = t.sight.note(a, p, b, c, now, falls == atOnce || res.Allowed())
+		c := count{res.TotalRequests, v.began, end, v.r.Limit, t.changes, falls}
+		restored = t.note(b, c, now, falls == atOnce || res.Allowed())
 	}
 	if seeds && a.debts.Owed(now) == 0 {
 		a.sharing.hold(n, end)
+	}
+	return restored
+}
+
+// note records in the account, which is locked, c: the count of an answer of now, to a call that
+// began at c.at and brought b. whole is false if it is no count of a period. A count that is too low
+// is not recorded: the next call brings the last one, as after a failure. If primary is not raised
+// to that, another instance has taken something back. note returns the count that primary had lost
+// and has again, or 0.
+func (t *taking) note(b *weir.Backlog, c count, now time.Time, whole bool) (restored uint64) {
+	f, a, p := t.v.f, t.v.a, t.v.period()
+	brought := b != nil && b.Counted != nil
+	comparable := !f.blind.Load() && a.back.noneSince(t.changes, now)
+	switch {
+	case a.lost && (!brought || !comparable):
+		return 0
+	case a.lost:
+		if !p.below(&c, &a.counted, now) {
+			restored = b.Counted.TotalRequests
+		} else {
+			a.counted.total, a.counted.at = c.total, c.at
+		}
+		a.lost = false
+		a.back.changes++ // calls under way may not have brought it: they prove nothing
+		a.counted.changes = a.back.changes
+		c.changes = a.back.changes
+	case !comparable || brought:
+	case t.known.changes == t.changes && now.Sub(c.at) <= f.cfg.Timeout && p.below(&c, &t.known, now):
+		a.lost = true
+		return 0
+	case a.counted.changes == t.changes && a.counted.falls == atOnce && p.below(&c, &a.counted, now):
+		return 0 // the answer to an earlier call
+	}
+	if whole {
+		a.counted = c
 	}
 	return restored
 }

@@ -238,7 +238,11 @@ func (v *visit) missed() *weir.Backlog {
 }
 
 // caughtUp records in the account, which is locked, that primary has missed nothing of b.
-func (v *visit) caughtUp(b *weir.Backlog) { v.f.reconciled.Add(v.a.caughtUp(b, v.epoch)) }
+func (v *visit) caughtUp(b *weir.Backlog) {
+	if charged := v.a.caughtUp(b, v.epoch); charged > 0 {
+		v.f.reconciled.Add(charged)
+	}
+}
 
 // catchesUp reports whether primary is to catch up before it does the op: it does not reconcile.
 func (v *visit) catchesUp() bool { return v.op.Backlog != nil && !v.f.reconciles }

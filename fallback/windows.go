@@ -160,24 +160,6 @@ func (in inWindow) state() (s algorithm.State, now int64) {
 	return s, now
 }
 
-// request returns own, of a cost and a Duration, in the windows w.
-func (c *windowCount) request(
-	w *windows, own *weir.Request, d time.Duration, cost uint64, now time.Time,
-) inWindow {
-	if w == nil {
-		return inWindow{}
-	}
-	limit := own.Limit
-	if w.own.Duration > 0 {
-		limit, d = w.own.Limit, w.own.Duration
-	}
-	p := algorithm.Params{Scale: d.Milliseconds(), Limit: clamp(limit), Cost: clamp(cost)}
-	if cost > limit {
-		p.Limit = min(p.Limit, p.Cost-1)
-	}
-	return inWindow{w: w, c: c, p: p, now: now}
-}
-
 // clamp returns n, or the largest count.
 func clamp(n uint64) int64 { return int64(min(n, algorithm.MaxCount)) }
 
