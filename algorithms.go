@@ -82,7 +82,7 @@ func (c *WindowCounter) described() *WindowCounter {
 }
 
 // Limit returns the limit of n in d. It panics where [NewLimit] fails.
-func (c *WindowCounter) Limit(n uint64, d time.Duration) *Limit { return mustLimit(c, n, d) }
+func (c *WindowCounter) Limit(n uint64, d time.Duration) *Limit { return MustLimit(c, n, d) }
 
 func (c *WindowCounter) bind(m *Limit) (_ Counter, err error) {
 	of, name := *c, m.seriesName()
@@ -134,7 +134,7 @@ func (b *TokenBucket) described() *TokenBucket {
 }
 
 // Limit returns the limit of n in d, at most burst at once. It panics where [NewLimit] fails.
-func (b *TokenBucket) Limit(n uint64, d time.Duration) *Limit { return mustLimit(b, n, d) }
+func (b *TokenBucket) Limit(n uint64, d time.Duration) *Limit { return MustLimit(b, n, d) }
 
 func (b *TokenBucket) bind(m *Limit) (Counter, error) {
 	of := *b
@@ -185,7 +185,7 @@ func (s *SlidingLog) described() *SlidingLog {
 }
 
 // Limit returns the limit of n in d. It panics where [NewLimit] fails.
-func (s *SlidingLog) Limit(n uint64, d time.Duration) *Limit { return mustLimit(s, n, d) }
+func (s *SlidingLog) Limit(n uint64, d time.Duration) *Limit { return MustLimit(s, n, d) }
 
 func (s *SlidingLog) bind(m *Limit) (Counter, error) {
 	of := *s
@@ -226,7 +226,7 @@ func (s *List) described() *List {
 }
 
 // Limit returns the limit of n in d. It panics where [NewLimit] fails.
-func (s *List) Limit(n uint64, d time.Duration) *Limit { return mustLimit(s, n, d) }
+func (s *List) Limit(n uint64, d time.Duration) *Limit { return MustLimit(s, n, d) }
 
 func (s *List) bind(m *Limit) (Counter, error) {
 	of := *s
@@ -326,7 +326,7 @@ func (t *Tiers) described() *Tiers {
 }
 
 // Limit returns the limit by t.
-func (t *Tiers) Limit() *Limit { return mustLimit(t, 0, 0) }
+func (t *Tiers) Limit() *Limit { return MustLimit(t, 0, 0) }
 
 func (t *Tiers) check(m *Limit) error {
 	m.n, m.d = 0, 0
@@ -438,7 +438,7 @@ func (b *LeakyBucket) described() *LeakyBucket {
 
 // Limit returns the limit of n in d. Its Take and Wait have callers wait their turn; its Allow
 // admits only who need not. It panics where [NewLimit] fails.
-func (b *LeakyBucket) Limit(n uint64, d time.Duration) *Limit { return mustLimit(b, n, d) }
+func (b *LeakyBucket) Limit(n uint64, d time.Duration) *Limit { return MustLimit(b, n, d) }
 
 func (b *LeakyBucket) bind(m *Limit) (Counter, error) {
 	of := *b

@@ -96,7 +96,7 @@ func (c *Calendar) described() *Calendar {
 }
 
 // Limit returns the limit of n in each window. Its Numbers have about how long that is.
-func (c *Calendar) Limit(n uint64) *Limit { return mustLimit(c, n, c.window()) }
+func (c *Calendar) Limit(n uint64) *Limit { return MustLimit(c, n, c.window()) }
 
 func (c *Calendar) check(m *Limit) error {
 	m.d = c.window()

@@ -223,7 +223,6 @@ const (
 
 // And these functions.
 var (
-	MustLimit = mustLimit
 	NewWaitID = newWaitID
 	SleepFor  = sleep
 	StoreMax  = storeMax

@@ -150,7 +150,7 @@ func (s *InFlight) described() *InFlight {
 // Limit returns the limit of n in flight, for [Limit.Hold]. Its leases, of Unwrap and after a
 // snapshot was loaded, are of a minute, and with [NewLimit] of its d. Methods that take a hit which
 // nobody releases, such as its Allow, Take, Run and Wait, fail with [errors.ErrUnsupported].
-func (s *InFlight) Limit(n uint64) *Limit { return mustLimit(s, n, time.Minute) }
+func (s *InFlight) Limit(n uint64) *Limit { return MustLimit(s, n, time.Minute) }
 
 func (s *InFlight) bind(m *Limit) (Counter, error) {
 	of := s.l.InFlight()

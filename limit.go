@@ -98,8 +98,8 @@ type own interface {
 	bind(m *Limit) (Counter, error)
 }
 
-// mustLimit is NewLimit for numbers of a program.
-func mustLimit(s Strategy, n uint64, d time.Duration) *Limit {
+// MustLimit is [NewLimit] for numbers of a program: it panics where that fails.
+func MustLimit(s Strategy, n uint64, d time.Duration) *Limit {
 	m, err := NewLimit(s, n, d)
 	if err != nil {
 		panic(err.Error())

@@ -215,13 +215,7 @@ func (f *Fallback) describe() {
 func (f *Fallback) About() *weir.About { return f.about }
 
 // Limit returns the limit of n in d by f. It panics where [weir.NewLimit] fails.
-func (f *Fallback) Limit(n uint64, d time.Duration) *weir.Limit {
-	m, err := weir.NewLimit(f, n, d)
-	if err != nil {
-		panic(err.Error())
-	}
-	return m
-}
+func (f *Fallback) Limit(n uint64, d time.Duration) *weir.Limit { return weir.MustLimit(f, n, d) }
 
 // Instances returns N, the number of instances, at least 1.
 func (f *Fallback) Instances() int { return bounds.Instances(f.cfg.Instances, f.cfg.InstancesFunc) }

@@ -60,7 +60,9 @@ func NewDenials(s weir.Strategy, cfg DenialsConfig) *Denials {
 func (d *Denials) Repeated() uint64 { return d.repeated.Load() }
 
 // Limit returns the limit of n in d by d's strategy. It panics where [weir.NewLimit] fails.
-func (d *Denials) Limit(n uint64, per time.Duration) *weir.Limit { return limit(d, n, per) }
+func (d *Denials) Limit(n uint64, per time.Duration) *weir.Limit {
+	return weir.MustLimit(d, n, per)
+}
 
 // Run implements weir.Strategy.
 func (d *Denials) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {

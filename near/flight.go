@@ -90,11 +90,11 @@ func (f flight) proceed(c *call, now time.Time) {
 		case ours && c.err != nil:
 			w.err = c.err
 		case ours && c.res.Allowed(): // they get it even if it has lapsed: at the zero time nothing has
-			w.res = l.take(b, &w.request, time.Time{})
+			w.res = l.spend(b, &w.request, time.Time{})
 		case ours && c.apart:
 			w.res = less(c.res, b.Left(now))
 		default:
-			w.res = l.take(b, &w.request, now)
+			w.res = l.spend(b, &w.request, now)
 		}
 		if w.res == nil && w.err == nil && (w.call != c || w.calls < 3) {
 			return false

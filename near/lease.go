@@ -129,7 +129,7 @@ func (l *Leases) Stats() LeaseStats {
 }
 
 // Limit returns the limit of n in d by l. It panics where [weir.NewLimit] fails.
-func (l *Leases) Limit(n uint64, d time.Duration) *weir.Limit { return limit(l, n, d) }
+func (l *Leases) Limit(n uint64, d time.Duration) *weir.Limit { return weir.MustLimit(l, n, d) }
 
 // Run implements weir.Strategy.
 func (l *Leases) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
@@ -148,36 +148,30 @@ func (l *Leases) Do(ctx context.Context, ops []*weir.Op) {
 }
 
 func (l *Leases) one(ctx context.Context, op *weir.Op) {
-	r := &op.Request
-	switch op.Verb {
-	case weir.OpTake:
-		if op.Backlog != nil {
-			l.catchUp(ctx, op)
-			return
-		}
-		if l.decide(ctx, op) {
-			return
-		}
-	case weir.OpLookup:
+	switch {
+	case op.Backlog != nil: // of an OpTake or OpCatchUp
+		l.catchUp(ctx, op)
+	case op.Verb == weir.OpTake:
+		l.take(ctx, op)
+	case op.Verb == weir.OpLookup:
 		l.lookup(ctx, op)
-		return
-	case weir.OpPeek:
+	case op.Verb == weir.OpPeek:
 		l.peek(ctx, op)
-		return
-	case weir.OpReturn:
+	case op.Verb == weir.OpReturn:
 		l.giveBack(ctx, op)
-		return
-	case weir.OpCharge:
+	case op.Verb == weir.OpCharge:
 		l.pass(ctx, op)
 		if op.Err == nil {
-			l.find(r, func(b *lease, _ time.Time) { b.Charge(cost(r)) })
+			l.charge(&op.Request, cost(&op.Request))
 		}
-		return
-	case weir.OpCatchUp:
-		l.catchUp(ctx, op)
-		return
+	default:
+		l.do(ctx, op)
 	}
-	l.do(ctx, op)
+}
+
+// charge records that the wrapped strategy has counted n more.
+func (l *Leases) charge(r *weir.Request, n uint64) {
+	l.find(r, func(b *lease, _ time.Time) { b.Charge(n) })
 }
 
 // The numbers of a Receipt.
@@ -197,25 +191,26 @@ func (l *Leases) decided(op *weir.Op, res *weir.Result, by weir.Source, removals
 	}
 }
 
-// decide decides on an op, or reports false if it is to be passed on.
-func (l *Leases) decide(ctx context.Context, op *weir.Op) bool {
+// take does an OpTake: from a lease, or inside.
+func (l *Leases) take(ctx context.Context, op *weir.Op) {
 	op.Verb = weir.OpLookup
 	l.lookup(ctx, op)
 	op.Verb = weir.OpTake
 	if op.Err == nil {
-		return true
+		return
 	}
-	if ctx.Err() != nil || !l.leasable(&op.Request) {
-		return false
+	if ctx.Err() == nil && l.leasable(&op.Request) {
+		removals := l.callers.Removals(&op.Request)
+		w := l.fetch(ctx, &op.Request)
+		op.Err = w.err
+		if w.res != nil {
+			l.decided(op, w.res, w.by, removals)
+		}
+		if w.res != nil || w.err != nil {
+			return
+		}
 	}
-	removals := l.callers.Removals(&op.Request)
-	w := l.fetch(ctx, &op.Request)
-	if w.res != nil {
-		l.decided(op, w.res, w.by, removals)
-		return true
-	}
-	op.Err = w.err
-	return w.err != nil
+	l.pass(ctx, op)
 }
 
 // leasable reports whether r may be decided from a lease now: its window must not be about to end.
@@ -233,7 +228,7 @@ func (l *Leases) limit(r *weir.Request) uint64 { return cmp.Or(l.burst, r.Limit)
 
 // known returns the decision of a lease on r, or nil, and how much that has left.
 func (l *Leases) known(r *weir.Request) (res *weir.Result, left uint64) {
-	l.find(r, func(b *lease, now time.Time) { res, left = l.take(b, r, now), b.Left(now) })
+	l.find(r, func(b *lease, now time.Time) { res, left = l.spend(b, r, now), b.Left(now) })
 	if res != nil {
 		l.leased.Add(1)
 	}
@@ -263,7 +258,7 @@ func (l *Leases) peek(ctx context.Context, op *weir.Op) {
 		own := *b
 		own.pace(op.Limit)
 		left, lacking = own.Left(now), own.Lacking(cost(&op.Request), now)
-		res = l.take(&own, &op.Request, now)
+		res = l.spend(&own, &op.Request, now)
 	})
 	if res != nil {
 		op.Result, op.Source, op.Left, op.Err = *res, weir.FromLease, 0, nil
@@ -307,13 +302,6 @@ func (l *Leases) giveBack(ctx context.Context, op *weir.Op) {
 	}
 }
 
-// withRest returns a count of this Strategy plus what is left, as the wrapped strategy counts.
-func (l *Leases) withRest(r *weir.Request, counted *weir.Result) *weir.Result {
-	all := *counted
-	l.find(r, func(b *lease, now time.Time) { all.TotalRequests += b.Left(now) })
-	return &all
-}
-
 // catchUp passes an op with a Backlog on, whose count includes the rest of the lease. An OpTake may
 // charge a debt that was charged before.
 func (l *Leases) catchUp(ctx context.Context, op *weir.Op) {
@@ -322,14 +310,16 @@ func (l *Leases) catchUp(ctx context.Context, op *weir.Op) {
 		defer l.callers.Remove(&op.Request)
 	}
 	all := *b
-	if b.Counted != nil {
-		all.Counted = l.withRest(&op.Request, b.Counted)
+	if b.Counted != nil { // with what is left, as the wrapped strategy counts
+		counted := *b.Counted
+		l.find(&op.Request, func(b *lease, now time.Time) { counted.TotalRequests += b.Left(now) })
+		all.Counted = &counted
 	}
 	op.Backlog = &all
 	l.pass(ctx, op)
 	op.Backlog = b
 	if op.Verb == weir.OpCatchUp && op.Err == nil && b.Total > b.Charged {
-		l.find(&op.Request, func(known *lease, _ time.Time) { known.Charge(b.Total - b.Charged) })
+		l.charge(&op.Request, b.Total-b.Charged)
 	}
 }
 
@@ -360,8 +350,8 @@ func (l *Leases) fetch(ctx context.Context, r *weir.Request) *waiter {
 	return w
 }
 
-// take admits r, or returns nil if too little is left, or what is left is of another rate.
-func (l *Leases) take(b *lease, r *weir.Request, now time.Time) *weir.Result {
+// spend admits r, or returns nil if too little is left, or what is left is of another rate.
+func (l *Leases) spend(b *lease, r *weir.Request, now time.Time) *weir.Result {
 	b.pace(r.Limit)
 	return b.Take(cost(r), l.limit(r), now)
 }

@@ -88,15 +88,6 @@ func (c *cache[V]) find(r *weir.Request, f func(known *V, now time.Time)) {
 // cost returns r.Cost, of which 0 means 1.
 func cost(r *weir.Request) uint64 { return max(1, r.Cost) }
 
-// limit is weir.NewLimit of s, for numbers of a program.
-func limit(s weir.Strategy, n uint64, d time.Duration) *weir.Limit {
-	m, err := weir.NewLimit(s, n, d)
-	if err != nil {
-		panic(err.Error())
-	}
-	return m
-}
-
 // less returns a Result that counts n less.
 func less(res *weir.Result, n uint64) *weir.Result {
 	own := *res

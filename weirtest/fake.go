@@ -132,13 +132,7 @@ func Sequence(answers ...Answer) *Fake { return &Fake{script: slices.Clone(answe
 
 // Limit returns the limit of n in d by f, for code that takes a [weir.Limit]. It panics if weir
 // rejects d. The keys of Calls begin with the numbers of the limit.
-func (f *Fake) Limit(n uint64, d time.Duration) *weir.Limit {
-	m, err := weir.NewLimit(f, n, d)
-	if err != nil {
-		panic(err.Error())
-	}
-	return m
-}
+func (f *Fake) Limit(n uint64, d time.Duration) *weir.Limit { return weir.MustLimit(f, n, d) }
 
 // About implements [weir.Counter].
 func (f *Fake) About() *weir.About {
