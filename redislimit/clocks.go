@@ -75,7 +75,8 @@ func (r reading) local(i instant) time.Time {
 	if r.clocks != nil {
 		return r.clocks.local(i)
 	}
-	return i.time(r.now)
+	// It has the location and the monotonic reading of now.
+	return r.now.Add(time.Duration(arith.Sub(i.unixNano(), instantOf(r.now).unixNano())))
 }
 
 // server returns the instant of a Result as a script has it.

@@ -66,15 +66,6 @@ func (i instant) minus(j instant) int64 {
 // valid reports whether a script can have written i.
 func (i instant) valid() bool { return i.ns >= 0 && i.ns < second }
 
-// time returns i as a time.Time, in 2262 if it is later: counted from now, a reading of the same
-// clock, so that it has the location and the monotonic reading of that.
-func (i instant) time(now time.Time) time.Time {
-	if i.s > last || i.s == last && i.ns > math.MaxInt64%second {
-		i = instant{last, math.MaxInt64 % second}
-	}
-	return now.Add(time.Unix(i.s, i.ns).Sub(now))
-}
-
 // unixNano returns i in ns since the Unix epoch, or the bound it passed.
 func (i instant) unixNano() int64 {
 	switch {

@@ -2,6 +2,7 @@ package redislimit
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 
@@ -22,19 +23,8 @@ type prefixReset struct {
 	of *Strategy
 	op *weir.Op
 
-	own    string // before the period in each key of the strategy
-	period string // a pattern
-
 	mu         sync.Mutex // the masters of a Cluster are scanned at the same time
 	seen, done int        // guarded by mu
-}
-
-func newPrefixReset(s *Strategy, op *weir.Op) *prefixReset {
-	p := &prefixReset{of: s, op: op, own: s.store.prefix + s.kind + ":", period: "*"}
-	if d, ok := s.protocol.(*dated); ok {
-		p.period = literal(d.name)
-	}
-	return p
 }
 
 // run resets the keys, and sets the Result of the op.
@@ -53,53 +43,51 @@ func (p *prefixReset) run(ctx context.Context) error {
 
 // scan resets the keys of one server.
 func (p *prefixReset) scan(ctx context.Context, on redis.Cmdable) error {
-	pattern := literal(p.own) + p.period + ":{" + literal(tag(p.op.Key)) + "*}"
+	s, period := p.of, "*"
+	if d, ok := s.protocol.(*dated); ok {
+		period = literal(d.name)
+	}
+	own, prefix := s.store.prefix+s.kind+":", tag(p.op.Key)
+	pattern := literal(own) + period + ":{" + literal(prefix) + "*}"
 	for cursor := uint64(0); ; {
-		bounded, cancel := p.of.store.server.deadlines.Within(ctx)
+		bounded, cancel := s.store.server.deadlines.Within(ctx)
 		keys, next, err := on.Scan(bounded, cursor, pattern, scanCount).Result()
 		cancel()
 		if err != nil {
 			return explain(ctx, err)
 		}
-		reset, err := p.reset(ctx, keys)
-		if err != nil {
+		keys = slices.DeleteFunc(keys, func(key string) bool {
+			_, id, _ := strings.Cut(key[len(own):], ":{") // no brace is before
+			return !strings.HasPrefix(id, prefix)
+		})
+		err = p.reset(ctx, keys)
+		if err != nil || next == 0 {
 			return err
 		}
-		p.report(reset)
 		cursor = next
-		if cursor == 0 {
-			return nil
-		}
 	}
 }
 
-// reset resets the keys that begin with the prefix, and returns how many had a count.
-func (p *prefixReset) reset(ctx context.Context, keys []string) (n int, err error) {
+// reset resets the keys that one call of SCAN has found, and adds that to the progress.
+func (p *prefixReset) reset(ctx context.Context, keys []string) error {
+	n, store := 0, p.of.store
 	for _, key := range keys {
-		_, id, _ := strings.Cut(key[len(p.own):], ":{") // no brace is before
-		if !strings.HasPrefix(id, tag(p.op.Key)) {
-			continue
-		}
 		c := call{key: key}
 		c.resets()
-		c.args = at(c.args, p.of.store.read())
-		p.of.store.server.do(ctx, &c)
+		c.args = at(c.args, store.read())
+		store.server.do(ctx, &c)
 		if c.err != nil {
-			return n, c.err
+			return c.err
 		}
 		n += int(c.reply[0])
 	}
-	return n, nil
-}
-
-// report adds one call of SCAN to the progress.
-func (p *prefixReset) report(reset int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.seen, p.done = p.seen+scanCount, p.done+reset
+	p.seen, p.done = p.seen+scanCount, p.done+n
 	if p.op.Progress != nil {
 		p.op.Progress(p.seen, p.done)
 	}
+	return nil
 }
 
 // literal returns a pattern of SCAN that matches s alone.

@@ -125,7 +125,7 @@ func (s *Strategy) do(ctx context.Context, op *weir.Op) {
 			s.store.do(ctx, &c)
 		}
 	case op.Verb == weir.OpResetPrefix:
-		op.Err = newPrefixReset(s, op).run(ctx)
+		op.Err = (&prefixReset{of: s, op: op}).run(ctx)
 	case op.Verb == weir.OpWarm:
 		op.Err = s.warm(ctx, &op.Request)
 	case op.Verb == weir.OpHits && s.about.Verbs.Has(weir.OpHits):
