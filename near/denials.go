@@ -50,9 +50,8 @@ func NewDenials(s weir.Strategy, cfg DenialsConfig) *Denials {
 	if cfg.Size < 0 {
 		panic("near: Denials with a negative number")
 	}
-	size := cmp.Or(cfg.Size, DefaultDenials)
-	d := &Denials{cache: cacheOf[denial](s, size, cfg.Skew, cfg.Now, nil)}
-	d.describe(d)
+	d := new(Denials)
+	d.cache = cacheOf[denial](d, s, cmp.Or(cfg.Size, DefaultDenials), cfg.Skew, cfg.Now, nil)
 	return d
 }
 

@@ -95,9 +95,8 @@ func NewLeases(s weir.Strategy, cfg LeaseConfig) *Leases {
 		panic("near: Lease with a negative number")
 	}
 	cfg.Block = cmp.Or(cfg.Block, DefaultBlock)
-	l := &Leases{cfg: cfg,
-		cache: cacheOf(s, cmp.Or(cfg.Keys, DefaultKeys), cfg.Skew, cfg.Now, (*lease).ended)}
-	l.describe(l)
+	l := &Leases{cfg: cfg}
+	l.cache = cacheOf(l, s, cmp.Or(cfg.Keys, DefaultKeys), cfg.Skew, cfg.Now, (*lease).ended)
 	_, _, leases := l.about.Until(new(weir.Request), time.Time{})
 	l.leases, l.burst = leases && !l.about.Bound, l.about.Burst
 	l.fleet.Store(&cfg.InstancesFunc)

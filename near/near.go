@@ -23,10 +23,10 @@ type cache[V any] struct {
 	now     func() time.Time
 }
 
-// cacheOf returns a cache of at most size callers. A skew of 0 stands for DefaultSkew, a negative
-// one for none. It panics without s.
+// cacheOf returns the cache of c around s, of at most size callers. A skew of 0 stands for
+// DefaultSkew, a negative one for none. It panics without s.
 func cacheOf[V any](
-	s weir.Strategy, size int, skew time.Duration, now func() time.Time,
+	c weir.Counter, s weir.Strategy, size int, skew time.Duration, now func() time.Time,
 	ended func(*V, time.Time) bool,
 ) cache[V] {
 	if s == nil {
@@ -35,14 +35,11 @@ func cacheOf[V any](
 	if now == nil {
 		now = time.Now
 	}
-	return cache[V]{counter: weir.CounterOf(s), callers: callers.New(size, nil, ended),
-		skew: max(0, cmp.Or(skew, DefaultSkew)), now: now}
-}
-
-// describe sets what c, which has the cache embedded, is.
-func (c *cache[V]) describe(of weir.Counter) {
-	c.about = c.counter.About().By(of)
-	c.about.Verbs |= weir.VerbsOf(weir.OpLookup, weir.OpForget)
+	counter := weir.CounterOf(s)
+	about := counter.About().By(c)
+	about.Verbs |= weir.VerbsOf(weir.OpLookup, weir.OpForget)
+	return cache[V]{counter, about, callers.New(size, nil, ended), max(0, cmp.Or(skew, DefaultSkew)),
+		now}
 }
 
 // About implements weir.Counter.
