@@ -23,8 +23,7 @@ type charge struct {
 
 func newCharge(f *Fallback, op *weir.Op) *visit {
 	c := new(charge)
-	v := &c.v
-	v.open(f, &op.Request, time.Time{})
+	v := c.v.open(f, &op.Request, time.Time{})
 	v.asked, v.task, v.op.Verb = op, c, op.Verb
 	v.a.mu.Lock()
 	defer v.a.mu.Unlock()
@@ -41,7 +40,7 @@ func (c *charge) arrive(context.Context) {}
 func (c *charge) finish(ctx context.Context, err error) {
 	v := &c.v
 	if c.another {
-		v.a.endTakeBack(err == nil, v.f.cfg.Now().Add(v.period().length()))
+		v.a.endTakeBack(err == nil, v.f.cfg.Now().Add(v.r.Duration))
 	}
 	switch err {
 	case nil:

@@ -343,7 +343,7 @@ func (f *Fallback) setLeft(op *weir.Op) {
 func (f *Fallback) lookup(ctx context.Context, op *weir.Op) bool {
 	number := uint64(0)
 	if op.Keep {
-		v := f.visit(&op.Request, time.Time{})
+		v := new(visit).open(f, &op.Request, time.Time{})
 		defer v.close()
 		number = v.a.number
 	}
@@ -367,13 +367,6 @@ func (f *Fallback) probe(ctx context.Context, key string) (called time.Time, err
 		_, err = f.primary.Run(ctx, r)
 	}
 	return called, err
-}
-
-// visit begins a visit that is for no op.
-func (f *Fallback) visit(r *weir.Request, reset time.Time) *visit {
-	v := new(visit)
-	v.open(f, r, reset)
-	return v
 }
 
 // validate fails for requests out of the bounds of weir.Request, which need no call and no account.
@@ -406,10 +399,11 @@ func (f *Fallback) reset(ctx context.Context, r *weir.Request) error {
 	if f.primary.About().Verbs.Has(weir.OpForget) {
 		_ = by(ctx, f.primary, &weir.Op{Verb: weir.OpForget, Request: *r})
 	}
-	v := f.visit(r, f.cfg.Now().Add(max(2*r.Duration, 2*f.longest, 2*f.window, 24*time.Hour)))
+	until := f.cfg.Now().Add(max(2*r.Duration, 2*f.longest, 2*f.window, 24*time.Hour))
+	v := new(visit).open(f, r, until)
 	defer v.close()
 	err := v.call(ctx, v.catchUp)
-	v.a.endTakeBack(err == nil, v.began.Add(v.period().length()))
+	v.a.endTakeBack(err == nil, v.began.Add(v.r.Duration))
 	switch err := supported(err); {
 	case err == errUndecided && v.a.temporary:
 		return fmt.Errorf("fallback: no answer from primary, and no room to record the reset: %w",

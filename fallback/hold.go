@@ -45,7 +45,7 @@ func hold(ctx context.Context, f *Fallback, op *weir.Op) error {
 	}
 	r := op.Request
 	p := newPlace(f, &r)
-	v := f.visit(&r, time.Time{})
+	v := new(visit).open(f, &r, time.Time{})
 	defer v.close()
 	res, err := p.takePrimary(ctx, v)
 	if err != nil && v.late != nil { // primary may admit it after all
@@ -114,7 +114,7 @@ func renew(ctx context.Context, f *Fallback, op *weir.Op) error {
 	if !ok {
 		return op.Unsupported(f.about)
 	}
-	v := f.visit(&p.request, time.Time{})
+	v := new(visit).open(f, &p.request, time.Time{})
 	defer v.close()
 	res, err := p.takePrimary(ctx, v)
 	if err != nil {
@@ -131,7 +131,7 @@ func (p *place) release(ctx context.Context) (err error) {
 	if p.local != nil {
 		err = change(ctx, p.local, weir.OpRelease)
 	}
-	v := p.f.visit(&p.request, time.Time{})
+	v := new(visit).open(p.f, &p.request, time.Time{})
 	defer v.close()
 	return cmp.Or(err, sent(v.call(ctx, p.giveBack)))
 }

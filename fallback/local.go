@@ -1,7 +1,6 @@
 package fallback
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -45,7 +44,7 @@ func (s shared) exceeds(cost uint64, denied *weir.Result) bool {
 // read the visit's request, which its caller may have changed by then.
 func (s shared) inWindow(cost uint64) inWindow {
 	f, a := s.v.f, s.v.a
-	w, limit, d := f.windows, s.r.Limit, cmp.Or(f.window, s.r.Duration)
+	w, limit, d := f.windows, s.r.Limit, s.r.Duration
 	if w == nil {
 		return inWindow{}
 	}
@@ -140,7 +139,7 @@ func (s shared) recordDebt(res *weir.Result) {
 	a.sharing.hold(s.n, until)
 	if p := v.late; p != nil {
 		p.cost, p.until = cost, until
-		if !p.ended || p.inTime(v.f.windows, v.period().length()) {
+		if !p.ended || p.inTime(v.f.windows, v.r.Duration) {
 			return
 		}
 	}

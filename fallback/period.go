@@ -1,7 +1,6 @@
 package fallback
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -12,9 +11,6 @@ type period struct {
 	f *Fallback
 	r *weir.Request
 }
-
-// length returns how long it is.
-func (p period) length() time.Duration { return cmp.Or(p.f.window, p.r.Duration) }
 
 // end returns when nothing counts any more of the period that res is of, and how its count falls
 // until then. The ExpiresAt of a denial is sooner, unless that is a window's end. With Tiers it may
@@ -68,7 +64,7 @@ func (p period) least(c *count, now time.Time) uint64 {
 		_, each, _ := p.f.about.Until(p.r, c.until)
 		return c.total - min(c.total, fasterRate*uint64(ago/max(1, each))+2)
 	case withWindows: // at worst all of it is of the window before, and rounded up
-		if window := c.until.Add(-p.length()).Sub(c.at); ago < window {
+		if window := c.until.Add(-p.r.Duration).Sub(c.at); ago < window {
 			return uint64(float64(c.total-1) * float64(window-ago) / float64(window))
 		}
 	}
@@ -81,7 +77,7 @@ func (p period) below(c, known *count, now time.Time) bool {
 	switch {
 	case c.limit != known.limit: // of a token bucket of another rate
 		return false
-	case known.falls == atOnce && c.until.Sub(known.until).Abs() >= p.length()/2: // of another window
+	case known.falls == atOnce && c.until.Sub(known.until).Abs() >= p.r.Duration/2: // of another window
 		return false
 	}
 	return c.total < p.least(known, now)

@@ -36,8 +36,7 @@ func take(ctx context.Context, f *Fallback, op *weir.Op) *visit {
 		return nil
 	}
 	t := new(taking)
-	v := &t.v
-	v.open(f, &op.Request, time.Time{})
+	v := t.v.open(f, &op.Request, time.Time{})
 	v.asked, v.task, v.op.Verb, v.op.Full = op, t, op.Verb, op.Full
 	switch {
 	case !takes:

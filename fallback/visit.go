@@ -42,9 +42,9 @@ type task interface {
 	finish(ctx context.Context, err error) // ends the op that was asked; err: see visit.call
 }
 
-// open begins a visit. If reset is not zero it resets the caller: primary is to be reset, too, if
-// it answers before that.
-func (v *visit) open(f *Fallback, r *weir.Request, reset time.Time) {
+// open begins v, a new visit. If reset is not zero it resets the caller: primary is to be reset, too,
+// if it answers before that.
+func (v *visit) open(f *Fallback, r *weir.Request, reset time.Time) *visit {
 	v.f, v.b = f, f.server.breaker(r.Key) // first, as Partition may panic
 	v.judge, v.began = v.b, f.cfg.Now()
 	if f.window > 0 && r.Duration != f.window { // a caller has one account, whatever the Duration
@@ -52,6 +52,7 @@ func (v *visit) open(f *Fallback, r *weir.Request, reset time.Time) {
 		own.Duration, r = f.window, &own
 	}
 	v.r, v.a = r, f.ledger.open(r, v.began, reset)
+	return v
 }
 
 func (v *visit) close() { v.a.users.Add(-1) }
@@ -163,7 +164,7 @@ func (v *visit) ended(took time.Duration, err error) error {
 func (v *visit) settle(ctx context.Context, now known) {
 	v.a.mu.Lock()
 	defer v.a.mu.Unlock()
-	p, was, length := v.late, v.late.known, v.period().length()
+	p, was, length := v.late, v.late.known, v.r.Duration
 	p.known = known{was.ended || now.ended, cmp.Or(was.counted, now.counted), was.unused || now.unused}
 	switch {
 	case p.cost == 0: // local has not decided, or has denied
