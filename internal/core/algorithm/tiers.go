@@ -78,25 +78,21 @@ func PlannedTiers(plan string) (a *Tiers, ok bool) {
 	periods, slice, cut := strings.Cut(plan, "/")
 	var tiers []Tier
 	for period := range strings.FieldsSeq(periods) {
-		scale, err := strconv.ParseInt(period, 10, 64)
-		tier := Tier{Scale: scale}
-		if err != nil || scale < 1 || scale > bounds.MaxScale || slices.Contains(tiers, tier) {
+		ms, _ := strconv.ParseInt(period, 10, 64) // 0 of what is no number
+		if ms < 1 || ms > bounds.MaxScale || slices.Contains(tiers, Tier{Scale: ms}) {
 			return nil, false
 		}
-		tiers = append(tiers, tier)
-	}
-	if len(tiers) == 0 {
-		return nil, false
+		tiers = append(tiers, Tier{Scale: ms})
 	}
 	a = NewTiers(tiers)
 	if cut {
-		ms, err := strconv.ParseInt(slice, 10, 64)
-		if err != nil || ms < 1 || a.slice%ms != 0 {
+		ms, _ := strconv.ParseInt(slice, 10, 64)
+		if ms < 1 || a.slice%ms != 0 {
 			return nil, false
 		}
 		a = a.Cut(ms)
 	}
-	return a, a.Plan() == plan
+	return a, len(tiers) > 0 && a.Plan() == plan
 }
 
 // Slice returns the length of a slice, in milliseconds.
