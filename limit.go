@@ -210,10 +210,7 @@ func (m *Limit) Take(ctx context.Context, key string, cost uint64) (out Outcome,
 			if v, ok := d.slots.hit(slot, state, w, p, now); ok {
 				full := v.At
 				if !v.Allowed {
-					full, ok = d.slots.fullAfterDenial(p, v)
-					if !ok {
-						full = d.slots.fullAfter(key, slot, state, p, now)
-					}
+					full = d.slots.fullAfter(key, slot, state, p, v, now)
 				}
 				m.setOutcome(&out, d.l, d.most, v, now, full)
 				return out, nil

@@ -200,17 +200,15 @@ func (s *slotStrategy) look(
 	return v, c, v.Allowed || next == c
 }
 
-// fullAfterDenial returns when nothing counts, if nothing more is admitted, as far as the denial of
-// p says that: there is room for p then, and the rest follows, Each apart.
-func (s *slotStrategy) fullAfterDenial(p params, v verdict) (full int64, ok bool) {
-	return v.At + (p.Limit-p.Cost)*p.Each, v.At != noInstant && s.in.Kind != engine.SlidingKind
-}
-
-// fullAfter returns when nothing counts for key, if nothing more is admitted, in a slot that find
-// has returned with this state.
+// fullAfter returns when nothing counts for key, if nothing more is admitted, after a verdict on p at
+// now in a slot that find has returned with this state. A denial says it: there is room for p then,
+// and the rest follows, Each apart; but of sliding windows, and of a cost that can never pass.
 func (s *slotStrategy) fullAfter(
-	key string, slot *slots.Slot, state slots.Word, p params, now int64,
+	key string, slot *slots.Slot, state slots.Word, p params, v verdict, now int64,
 ) int64 {
+	if !v.Allowed && v.At != noInstant && s.in.Kind != engine.SlidingKind {
+		return v.At + (p.Limit-p.Cost)*p.Each
+	}
 	epoch := state.Epoch()
 	state = slot.State()
 	if c := slot.Content(state); state.Epoch() == epoch && slot.State().Epoch() == epoch {
@@ -345,11 +343,7 @@ func (t *taking) decided(denied bool, now int64) {
 	case !denied:
 		op.FullAt = op.Result.ExpiresAt
 	default:
-		full, ok := t.fullAfterDenial(t.p, t.v)
-		if t.v.Allowed || !ok {
-			full = t.fullAfter(op.Key, t.slot, t.state, t.p, now)
-		}
-		op.FullAt = l.time(full)
+		op.FullAt = l.time(t.fullAfter(op.Key, t.slot, t.state, t.p, t.v, now))
 	}
 }
 
