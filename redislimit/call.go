@@ -100,14 +100,14 @@ func (c *call) compose() (err error) {
 		err = c.prepareReconcile(opRun, op.Backlog.Source)
 	case op.Verb == weir.OpCatchUp:
 		err = c.prepareReconcile(opPeek, cmp.Or(op.Backlog.Source, newID("s")))
-	case op.Verb == weir.OpRenew, op.Verb == weir.OpRelease:
-		err = c.preparePlace()
 	default:
 		c.key, c.args, c.possible, err = s.prepare(names[op.Verb], &op.Request, cost(&op.Request))
 		switch {
 		case err != nil:
 		case op.Verb == weir.OpHold:
 			c.prepareHold()
+		case op.Verb == weir.OpRenew, op.Verb == weir.OpRelease:
+			c.preparePlace()
 		case op.Verb == weir.OpTake && op.Keep && c.possible:
 			c.script, c.beside = s.script.load().admitting, []string{resetKey}
 		}
@@ -172,11 +172,11 @@ func (c *call) takesBack() {
 	c.script, c.beside = c.strategy.script.load().takingBack, []string{resetKey, backKey}
 }
 
-// prepareReconcile resets the count of the key, if the Backlog says so, or raises it to its Counted,
-// unless something was taken back since, charges its debt as far as it was not charged before, and
-// decides by op, in one script. It can be repeated when its answer was lost: the debt is charged
-// once, for as long as the server keeps its data. For that the server keeps the last Total of each
-// source beside the count: for as long as that, or as a debt may count, if that is longer: a
+// prepareReconcile resets the count of the key, if the Backlog says so, or raises it to its
+// Counted, unless something was taken back since, charges its debt as far as it was not charged
+// before, and decides by op, in one script. It can be repeated when its answer was lost: the debt is
+// charged once, for as long as the server keeps its data. For that the server keeps the last Total
+// of each source beside the count: for as long as that, or as a debt may count, if that is longer: a
 // Duration of a Counter or List, and the time in which a whole token bucket fills.
 func (c *call) prepareReconcile(op any, source string) (err error) {
 	b := c.op.Backlog
@@ -190,26 +190,22 @@ func (c *call) prepareReconcile(op any, source string) (err error) {
 	if err != nil {
 		return err
 	}
-	seed, err := s.seedArgs(r, b.Counted, c.now)
-	if err != nil {
-		return err
+	// The decision was asked for without an error, and so are these.
+	charge, _, _ := s.protocol.ask(nil, r, 1)
+	var seed []any
+	if n := b.Counted; n != nil && n.TotalRequests > 0 && !n.ExpiresAt.IsZero() {
+		seed, _, _ = s.protocol.ask(nil, r, clamp(n.TotalRequests))
+		seed = append(seed, c.now.seeded(n.ExpiresAt)...)
 	}
 	reset := int64(0)
 	if b.Reset {
 		reset = numberOf(source)
 	}
-	_, charge, _, err := s.prepare("charge", r, 1)
-	if err != nil {
-		return err
-	}
-	args := make([]any, head, head+28)
 	age, known := knownAt(b.CountedAt, c.now)
-	args = append(args, decision[head], s.store.grace, source, clamp(b.Charged), clamp(b.Total),
-		s.script.cost, s.script.width, age, known, reset, len(seed))
-	args = append(args, seed...)
-	args = append(append(append(args, len(charge)-head-2), charge[head+2:]...), decision[head+2:]...)
-	args = append(args, s.protocol.life(r).Milliseconds())
-	c.args = args
+	shared, own := decision[:head+2], decision[head+2:]
+	c.args = slices.Concat(shared, []any{source, clamp(b.Charged), clamp(b.Total), s.script.cost,
+		s.script.width, age, known, reset, len(seed)}, seed, []any{len(charge)}, charge, own,
+		[]any{s.protocol.life(r).Milliseconds()})
 	c.script, c.beside = s.script.load().reconciling, []string{chargedKey, backKey, resetKey}
 	return nil
 }
@@ -223,19 +219,14 @@ func (c *call) prepareHold() {
 }
 
 // preparePlace renews or releases a lease. A release costs as much as an OpReturn.
-func (c *call) preparePlace() (err error) {
-	s, op := c.strategy, c.op
-	c.key, c.args, _, err = s.prepare(names[op.Verb], &op.Request, cost(&op.Request))
-	if err != nil {
-		return err
-	}
+func (c *call) preparePlace() {
+	op := c.op
 	c.args[len(c.args)-1] = op.Receipt.Of
 	c.args = append(c.args, op.Receipt.N[0], op.Receipt.N[1])
 	if op.Verb == weir.OpRelease {
 		c.args = append(c.args, "")
 		c.takesBack()
 	}
-	return nil
 }
 
 // finish sets the outcome of the op from the reply.

@@ -31,18 +31,18 @@ type Store struct {
 // FixedWindow counts in windows of r.Duration aligned to the Unix epoch. It admits at most twice
 // the limit in any span of one Duration. The counterpart of weir's FixedWindow.
 func (s *Store) FixedWindow() *Strategy {
-	return s.strategy("fixed", fixedWindow, fixed{}, weir.LapsesWithWindow)
+	return s.strategy("fixed", fixedWindow, fixed{}, weir.About{Lapses: weir.LapsesWithWindow})
 }
 
 // SlidingWindow counts as FixedWindow does, and adds the window before, weighted by how much of it
 // the last Duration still covers. The counterpart of weir's SlidingWindow.
 func (s *Store) SlidingWindow() *Strategy {
-	return s.strategy("sliding", slidingWindow, sliding{}, weir.LapsesWithWindows)
+	return s.strategy("sliding", slidingWindow, sliding{}, weir.About{Lapses: weir.LapsesWithWindows})
 }
 
 // Counter counts in a period of r.Duration that starts with the caller's first hit.
 func (s *Store) Counter() *Strategy {
-	return s.strategy("counter", counter, anchored{}, weir.LapsesAnyhow)
+	return s.strategy("counter", counter, anchored{}, weir.About{})
 }
 
 // SlidingLog keeps the admitted requests of the last r.Duration, each with its instant: the exact
@@ -62,7 +62,8 @@ func (s *Store) List() *Log {
 // Limit tokens in Duration; a hit takes one. It fails with weir.ErrLimit for a bucket that would
 // take longer than 1<<62 ns, 146 years, to fill. The counterpart of weir's TokenBucket.
 func (s *Store) TokenBucket(burst uint64) *Strategy {
-	return s.strategy("token", tokenBucket, token{burst: burst}, weir.LapsesByToken)
+	return s.strategy("token", tokenBucket, token{burst: burst},
+		weir.About{Burst: burst, Lapses: weir.LapsesByToken})
 }
 
 // Calendar counts in hours, days, weeks, months or years of a time zone, whatever r.Duration is. A
@@ -162,12 +163,12 @@ func (s *Store) Heartbeat(cfg HeartbeatConfig) (*Heartbeat, error) {
 }
 
 func (s *Store) sortedSet() *Strategy {
-	return s.strategy("zset", sortedSet, rolling{}, weir.LapsesAnyhow)
+	return s.strategy("zset", sortedSet, rolling{}, weir.About{})
 }
 
-func (s *Store) strategy(kind string, sc *script, p protocol, l weir.Lapse) *Strategy {
+func (s *Store) strategy(kind string, sc *script, p protocol, a weir.About) *Strategy {
 	of := &Strategy{store: s, kind: kind, script: sc, protocol: p}
-	return describe(of, of, weir.About{Lapses: l})
+	return describe(of, of, a)
 }
 
 func (s *Store) log(kind string, sc *script, p protocol) *Log {

@@ -49,9 +49,6 @@ func describe[C weir.Counter](c C, s *Strategy, a weir.About) C {
 	if t, ok := s.protocol.(several); ok {
 		plan = t.name
 	}
-	if t, ok := s.protocol.(token); ok {
-		a.Burst = t.burst
-	}
 	a.Counts = counts{s.store, s.kind, plan}
 	s.about = &a
 	return c
@@ -203,18 +200,6 @@ func (s *Strategy) key(r *weir.Request) (string, error) {
 		return "", err
 	}
 	return s.store.prefix + s.kind + ":" + period + ":{" + tag(r.Key) + "}", nil
-}
-
-// seedArgs returns the script's own arguments of a seed, none if there is nothing to seed.
-func (s *Strategy) seedArgs(r *weir.Request, counted *weir.Result, now reading) ([]any, error) {
-	if counted == nil || counted.TotalRequests == 0 || counted.ExpiresAt.IsZero() {
-		return nil, nil
-	}
-	_, args, _, err := s.prepare("seed", r, clamp(counted.TotalRequests))
-	if err != nil {
-		return nil, err
-	}
-	return append(args[head+2:], now.seeded(counted.ExpiresAt)...), nil
 }
 
 // warm prepares the server of r's key for decisions: it connects and loads the scripts, and counts
