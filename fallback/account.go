@@ -119,8 +119,8 @@ func (a *account) sharedAmong(n uint64, now time.Time) uint64 {
 	return a.sharing.among(n, now)
 }
 
-// missed returns the Backlog of the caller, who is named by source, or nil if that is
-// nothing. The epoch is the breaker's. The account is locked.
+// missed returns the Backlog of the caller, who is named by source, or nil without one. The epoch is
+// the breaker's. The account is locked.
 func (a *account) missed(now time.Time, epoch uint64, source string) *weir.Backlog {
 	counted := a.counted.now(now)
 	a.lost = a.lost && counted > 0

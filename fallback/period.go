@@ -77,7 +77,8 @@ func (p period) below(c, known *count, now time.Time) bool {
 	switch {
 	case c.limit != known.limit: // of a token bucket of another rate
 		return false
-	case known.falls == atOnce && c.until.Sub(known.until).Abs() >= p.r.Duration/2: // of another window
+	case known.falls == atOnce && c.until.Sub(known.until).Abs() >= p.r.Duration/2:
+		// of another window
 		return false
 	}
 	return c.total < p.least(known, now)

@@ -22,10 +22,10 @@ type taking struct {
 	counted weir.Result
 }
 
-// take begins an OpTake or an OpPeek. A lease or cached denial may decide an OpTake. An OpPeek calls
-// primary, or local where local would decide or primary is still to be charged. It starts no probe,
-// and the breaker ignores how it ends: a primary that can be read may still be unable to count. If
-// the one it calls cannot peek, the error is errors.ErrUnsupported.
+// take begins an OpTake or an OpPeek. A lease or a denial of package near may decide an OpTake. An
+// OpPeek calls primary, or local where local would decide or primary is still to be charged. It
+// starts no probe, and the breaker ignores how it ends: a primary that can be read may still be
+// unable to count. Where the called side cannot peek, the error is errors.ErrUnsupported.
 func take(ctx context.Context, f *Fallback, op *weir.Op) *visit {
 	op.Source, op.Left, op.FullAt = weir.Nowhere, 0, time.Time{}
 	takes := op.Verb == weir.OpTake
@@ -114,10 +114,10 @@ func (t *taking) record(
 	return restored
 }
 
-// note records in the account, which is locked, c: the count of an answer of now, to a call that
-// began at c.at and brought b. whole is false if it is no count of a period. A count that is too low
-// is not recorded: the next call brings the last one, as after a failure. If primary is not raised
-// to that, another instance has taken something back. note returns the count that primary had lost
+// note records c in the account, which is locked: the count of an answer of now, to a call that
+// began at c.at and brought b. whole is false for a count of no period. A count that is too low is
+// not recorded: the next call brings the last one, as after a failure. If that does not raise
+// primary, another instance has taken something back. note returns the count that primary had lost
 // and has again, or 0.
 func (t *taking) note(b *weir.Backlog, c count, now time.Time, whole bool) (restored uint64) {
 	f, a, p := t.v.f, t.v.a, t.v.period()
@@ -177,19 +177,18 @@ func (t *taking) finish(ctx context.Context, err error) {
 	if err == nil {
 		op.Result, op.FullAt, op.Source = by.Result, by.FullAt, source
 		v.f.setLeft(op)
-		t.setReceipt()
+		if v.kept != nil {
+			t.setReceipt()
+		}
 	}
 	if takes {
 		v.f.decided[op.Source].Add(1)
 	}
 }
 
-// setReceipt sets the Receipt of the op, which is decided, if one is wanted.
+// setReceipt sets the Receipt of the op, which is decided.
 func (t *taking) setReceipt() {
 	kept, op := t.v.kept, t.v.asked
-	if kept == nil {
-		return
-	}
 	kept.source, kept.result = op.Source, op.Result
 	op.Receipt = weir.Receipt{Of: kept}
 	if op.Result.Allowed() {

@@ -42,8 +42,8 @@ type task interface {
 	finish(ctx context.Context, err error) // ends the op that was asked; err: see visit.call
 }
 
-// open begins v, a new visit. If reset is not zero it resets the caller: primary is to be reset, too,
-// if it answers before that.
+// open begins v, a new visit. If reset is not zero the caller is reset, and primary too, if an
+// answer comes before that instant.
 func (v *visit) open(f *Fallback, r *weir.Request, reset time.Time) *visit {
 	v.f, v.b = f, f.server.breaker(r.Key) // first, as Partition may panic
 	v.judge, v.began = v.b, f.cfg.Now()

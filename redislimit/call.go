@@ -173,11 +173,12 @@ func (c *call) takesBack() {
 }
 
 // prepareReconcile resets the count of the key, if the Backlog says so, or raises it to its
-// Counted, unless something was taken back since, charges its debt as far as it was not charged
-// before, and decides by op, in one script. It can be repeated when its answer was lost: the debt is
-// charged once, for as long as the server keeps its data. For that the server keeps the last Total
-// of each source beside the count: for as long as that, or as a debt may count, if that is longer: a
-// Duration of a Counter or List, and the time in which a whole token bucket fills.
+// Counted, unless something was taken back since, charges its debt as far as that was not charged
+// before, and decides by op, in one script. The script can be repeated when its answer was lost:
+// the debt is charged once, for as long as the server keeps its data. For that the server keeps the
+// last Total of each source beside the count: for as long as the count, or as a debt may count, if
+// that is longer: a Duration of a Counter or List, and the time in which a whole token bucket
+// fills.
 func (c *call) prepareReconcile(op any, source string) (err error) {
 	b := c.op.Backlog
 	if n := len(source); n == 0 || n > maxSource || b.Total < b.Charged {

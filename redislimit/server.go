@@ -19,8 +19,8 @@ type server struct {
 	onCall    func(took time.Duration, err error)
 }
 
-// do runs the scripts of calls within the timeout, in one round trip, unless the server does not know
-// one of them. It sets the reply and the err of each.
+// do runs the scripts of calls within the timeout, in one round trip, unless one is new to the
+// server. It sets the reply and the err of each.
 func (s *server) do(ctx context.Context, calls ...*call) {
 	if len(calls) == 0 {
 		return
