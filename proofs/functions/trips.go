@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/limits"
 )
@@ -69,6 +71,56 @@ var trips = []trip{
 		}
 		return serve, serve()
 	}},
+	{"fallback, up", 0, func(l *weir.Limiter, _ weir.Config) (func() error, error) {
+		return decideBehind(l, new(primary), weir.FromPrimary)
+	}},
+	{"fallback, outage", 0, func(l *weir.Limiter, _ weir.Config) (func() error, error) {
+		return decideBehind(l, &primary{down: true}, weir.FromLocal)
+	}},
+}
+
+// primary is a store elsewhere that counts one caller, as far as that is not of weir.
+type primary struct {
+	down bool
+	used uint64
+}
+
+var aboutPrimary = weir.About{Verbs: weir.VerbsOf(weir.OpTake), Prompt: true, Reconciles: true,
+	Lapses: weir.LapsesWithWindow}
+
+func (p *primary) About() *weir.About { return &aboutPrimary }
+
+func (p *primary) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return weir.Run(ctx, p, r)
+}
+
+func (p *primary) Do(_ context.Context, ops []*weir.Op) {
+	op := ops[0]
+	if p.down {
+		op.Err = errors.New("connection refused")
+		return
+	}
+	p.used++
+	op.Result = weir.Result{State: weir.Allow, TotalRequests: p.used,
+		ExpiresAt: time.Now().Truncate(day).Add(day)}
+}
+
+// decideBehind returns a decision of a Fallback on a caller that it knows, made by one side.
+func decideBehind(l *weir.Limiter, p *primary, by weir.Source) (func() error, error) {
+	f, err := fallback.New(p, l.FixedWindow(), fallback.Config{MinCalls: 1, Stall: -1,
+		ProbeInterval: day})
+	if err != nil {
+		return nil, err
+	}
+	op := &weir.Op{Request: weir.Request{Key: caller, Limit: 9, Duration: day}}
+	decide := func() error {
+		f.Do(context.Background(), []*weir.Op{op})
+		if op.Err == nil && (op.Source != by || !op.Result.Allowed()) {
+			return fmt.Errorf("decided by %v: %v", op.Source, op.Result)
+		}
+		return op.Err
+	}
+	return decide, errors.Join(decide(), decide()) // the first of an outage opens the breaker
 }
 
 const caller = "10.0.0.7"
