@@ -18,9 +18,9 @@ import (
 // same request is under way, only once that has ended without counting (pending). Back: the next
 // call of primary takes along all that primary has missed, a weir.Backlog: a reset; the last count,
 // if primary may have lost it; and the debts, as two running totals: charged, up to which primary
-// has charged them or they have lapsed, and total. Primary stores the largest total under the
+// has charged them or debts have lapsed, and total. Primary stores the largest total under the
 // account's number, and charges the excess of a total over that and over charged: so a debt is
-// charged once, however often it is sent. The type debts has an example.
+// charged once, however often sent. The type debts has an example.
 //
 // A reset begins another account: requests under way change one that is in use no more.
 type account struct {
@@ -35,8 +35,8 @@ type account struct {
 	reset   time.Time // until then primary is to be reset; guarded by mu, as all below
 	counted count     // the last of primary
 	back    takeBacks
-	// the breaker's epoch when the last answered call began: if it has risen since, primary may have
-	// lost its counts, and counted is sent
+	// the breaker's epoch when the last answered call began: if the epoch has risen since, primary may
+	// have lost its counts, and counted is sent
 	epoch uint64
 
 	debts   debts // admissions of local
@@ -74,9 +74,9 @@ func later(t, u time.Time) time.Time { return slices.MaxFunc([]time.Time{t, u}, 
 // count is a count of primary.
 type count struct {
 	total     uint64
-	at, until time.Time // at: it was known, or before; until: nothing of it counts any more
+	at, until time.Time // at: the count was known, or before; until: nothing of it counts any more
 	limit     uint64    // of the request
-	changes   uint32    // of the takeBacks, when the call began that it is the answer to
+	changes   uint32    // of the takeBacks, when the call began that this answers
 	falls     falling
 }
 
@@ -91,8 +91,8 @@ const (
 	withWindows
 )
 
-// now returns how much still counts. In a fixed window all of it does; elsewhere it is taken to
-// decrease evenly, as it does in a token bucket.
+// now returns how much still counts. In a fixed window all of the count does; elsewhere the count
+// is taken to decrease evenly, as in a token bucket.
 func (c *count) now(now time.Time) uint64 {
 	switch {
 	case !now.Before(c.until):
@@ -119,8 +119,8 @@ func (a *account) sharedAmong(n uint64, now time.Time) uint64 {
 	return a.sharing.among(n, now)
 }
 
-// missed returns the Backlog of the caller, who is named by source, or nil without one. The epoch is
-// the breaker's. The account is locked.
+// missed returns the Backlog of the caller, who is named by source, or nil without one. The epoch
+// is the breaker's. The account is locked.
 func (a *account) missed(now time.Time, epoch uint64, source string) *weir.Backlog {
 	counted := a.counted.now(now)
 	a.lost = a.lost && counted > 0
@@ -138,8 +138,8 @@ func (a *account) missed(now time.Time, epoch uint64, source string) *weir.Backl
 	return b
 }
 
-// caughtUp records that primary has missed nothing of b, and returns the cost that it is charged
-// with. The account is locked.
+// caughtUp records that primary has missed nothing of b, and returns the cost that was charged. The
+// account is locked.
 func (a *account) caughtUp(b *weir.Backlog, epoch uint64) (charged uint64) {
 	a.epoch = epoch
 	if b == nil {
@@ -164,8 +164,8 @@ func (a *account) endTakeBack(answered bool, until time.Time) {
 	a.back.end(answered, until)
 }
 
-// idle reports whether the account may be removed. The last count is lost with it, which matters
-// only if primary loses its counts too.
+// idle reports whether the account may be removed. The last count is lost too, which matters
+// only if primary loses its counts.
 func (a *account) idle(now time.Time) bool {
 	if a.users.Load() > 0 { // first: mu may be locked for as long as local takes to decide
 		return false
@@ -188,9 +188,9 @@ type ledger struct {
 	unrecorded sharing
 }
 
-// open returns the account of r's caller, and makes it if there is none, or if the caller is reset:
-// then reset is not zero. open adds 1 to its users, and each call of primary that may outlast the
-// visit another 1: it is not removed until all are subtracted.
+// open returns the account of r's caller, and makes one if there is none, or if the caller is
+// reset: then reset is not zero. open adds 1 to its users, and each call of primary that may
+// outlast the visit another 1: the account stays until all are subtracted.
 func (l *ledger) open(r *weir.Request, now, reset time.Time) (a *account) {
 	if r.Lasting { // of every Duration
 		r = &weir.Request{Key: r.Key, Duration: time.Millisecond, Lasting: true}
@@ -201,7 +201,7 @@ func (l *ledger) open(r *weir.Request, now, reset time.Time) (a *account) {
 			a = &account{number: l.numbers.Add(1), reset: reset, sharing: l.unrecordedNow()}
 			a.calls = &a.first
 			if !reset.IsZero() {
-				a.back.begin() // Reset ends it
+				a.back.begin() // Reset ends this
 			}
 		}
 		if found != nil && found != a {

@@ -31,9 +31,9 @@ type Change struct {
 	Cause     error // the last failure, if To is Open
 }
 
-// breaker decides whether a server may be called, by the share of calls that failed. It calls no
-// other code and does not block: the clock is an argument. Of Config it reads when to open and when
-// to probe.
+// breaker decides whether a server may be called, by the share of calls that failed. A breaker
+// calls no other code and does not block: the clock is an argument. Of Config it reads when to open
+// and when to probe.
 type breaker struct {
 	cfg       Config
 	partition string
@@ -54,7 +54,7 @@ type breaker struct {
 
 	mu     sync.Mutex
 	state  State       // guarded by mu, as all below
-	since  time.Time   // when it came into state
+	since  time.Time   // when state began
 	slots  [slots]slot // the last Interval
 	run    run         // the failures since the last success
 	raised time.Time   // when epoch last changed
@@ -97,7 +97,7 @@ func newBreaker(cfg Config, partition string, now time.Time) *breaker {
 	return &breaker{cfg: cfg, partition: partition, start: now, since: now, interval: interval}
 }
 
-// State returns the state, and since when it is that.
+// State returns the state, and when it began.
 func (b *breaker) State() (State, time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

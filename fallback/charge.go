@@ -10,7 +10,7 @@ import (
 
 // charge is an OpCharge, so that limits.Reserve can settle on a Fallback. Primary is charged, and
 // local with its share, so that it continues from there. If primary cannot charge, the error is
-// errors.ErrUnsupported. While primary does not answer, local alone is charged, if it can be, and
+// errors.ErrUnsupported. While primary does not answer, local alone is charged, if possible, and
 // primary before it next decides for that key. A charge whose answer was lost may be counted by
 // both.
 type charge struct {
@@ -57,7 +57,7 @@ func (c *charge) counted(ctx context.Context, own shared) {
 	a.recount(cost, 0)
 	r := *own.r
 	r.Cost = share(cost, own.n)
-	if local != nil { // if it has no room for the key, it denies its requests too
+	if local != nil { // without room for the key, local denies its requests too
 		_ = by(ctx, local, &weir.Op{Verb: weir.OpCharge, Request: r})
 	}
 	a.mu.Lock()
@@ -65,10 +65,10 @@ func (c *charge) counted(ctx context.Context, own shared) {
 	own.inWindow(r.Cost).admit()
 }
 
-// owed charges local with a debt, which primary is to be charged with once it answers.
+// owed charges local with a debt, which primary is to be charged with at its next answer.
 func (c *charge) owed(ctx context.Context, own shared) error {
 	local, a := c.v.f.local, c.v.a
-	counted := new(weir.Result) // without it, the debt counts for a Duration
+	counted := new(weir.Result) // without one, the debt counts for a Duration
 	if local != nil {
 		op := &weir.Op{Verb: weir.OpCharge, Request: *own.r}
 		if err := supported(by(ctx, local, op)); err != nil {

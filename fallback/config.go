@@ -51,9 +51,9 @@ type Config struct {
 	// alone.
 	OwnLimits bool
 
-	// AllowUnlike permits a primary and a local that New takes for a mistake, as far as they tell what
-	// they are: a local elsewhere behind a primary in this process; two algorithms; numbers of local
-	// that are not in a request, as limits and bursts, and that exceed its share of primary's;
+	// AllowUnlike permits a primary and a local that New takes for a mistake, as far as About tells
+	// what these are: a local elsewhere behind a primary in this process; two algorithms; numbers of
+	// local that are not in a request, as limits and bursts, and that exceed its share of primary's;
 	// Calendars whose windows differ.
 	AllowUnlike bool
 
@@ -71,8 +71,8 @@ type Config struct {
 	// share FailureRate failed or were late, and the first of these failures is at least Stall ago.
 	// Defaults: DefaultInterval, or twice Stall if that is longer; DefaultMinCalls;
 	// DefaultFailureRate; and Timeout for Stall: a stall of less than twice Timeout does not open it,
-	// however many callers it holds. Negative Stall: none. It also opens after MinCalls failures in a
-	// row, each at least Stall after the one before, whatever the time between them.
+	// however many callers are held. Negative Stall: none. The breaker also opens after MinCalls
+	// failures in a row, each at least Stall after the one before, whatever the time between them.
 	Interval    time.Duration
 	MinCalls    int
 	FailureRate float64

@@ -6,9 +6,9 @@ import (
 )
 
 // debts are what one caller owes primary: cost that local admitted while primary did not answer.
-// They are sent to it as two numbers, charged and total, and it charges total less charged, or less
-// the largest total that it was sent before, if that is more. So a debt is charged once, however
-// often it is sent:
+// Debts are sent to primary as two numbers, charged and total. Primary charges total less charged,
+// or less the largest total that was sent before, if that is more. So a debt is charged once,
+// however often sent:
 //
 //	                                              debts up to   total   charged   sent
 //	1. local admits 5                             5                 5         0      0
@@ -23,11 +23,11 @@ import (
 //	   has seen 8, charges 2, and otherwise 5     8 10             10         5     10
 //	8. its answer arrives                         8 10             10        10     10
 //
-// The zero debts are none. They are not safe for concurrent use.
+// The zero debts are none. Debts are not safe for concurrent use.
 type debts struct {
-	// list is the cost that local admitted, oldest first. total is all of it so far, charged the part
-	// that primary has charged or that counts no more, sent the largest total that primary was sent.
-	// Only total falls, when cost is given back; while it is below sent, primary may have charged more
+	// list is the cost that local admitted, oldest first. total is all so far, charged the part that
+	// primary has charged or that counts no more, sent the largest total that primary was sent. Only
+	// total falls, when cost is given back; while total is below sent, primary may have charged more
 	// than is owed, and the next debts make up for it.
 	list                 []debt
 	total, charged, sent uint64
@@ -42,7 +42,7 @@ type debt struct {
 
 // Add adds cost that counts until an instant: to the last debt, if that lapses no sooner or begins
 // to lapse less than a quarter of the time earlier, and otherwise as a debt of its own. So there
-// are few debts, in the order in which they lapse, and debts of fixed windows lapse with their
+// are few debts, in the order of their lapse, and debts of fixed windows lapse with their
 // windows.
 func (d *debts) Add(cost uint64, until, now time.Time) {
 	d.lapse(now)
@@ -77,7 +77,7 @@ func (d *debts) Owed(now time.Time) uint64 {
 	return d.total - min(d.total, d.charged)
 }
 
-// Refund removes up to cost from the debts, and returns how much it removed.
+// Refund removes up to cost from the debts, and returns how much that was.
 func (d *debts) Refund(cost uint64, now time.Time) uint64 {
 	cost = min(cost, d.Owed(now))
 	d.total -= cost
@@ -88,7 +88,7 @@ func (d *debts) Refund(cost uint64, now time.Time) uint64 {
 }
 
 // Send returns the numbers to send, which primary may have seen even if its answer is lost. The
-// total is never less than charged. If they are not sent after all, nothing changes.
+// total is never less than charged. If the numbers are not sent after all, nothing changes.
 func (d *debts) Send() (charged, total uint64) {
 	d.sent = max(d.sent, d.total, d.charged)
 	return d.charged, max(d.total, d.charged)

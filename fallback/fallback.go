@@ -21,7 +21,7 @@ import (
 // concurrent use and needs no closing: its goroutines are calls and probes of primary, which end
 // with their timeouts.
 type Fallback struct {
-	primary, local weir.Counter // local is nil if it never decides
+	primary, local weir.Counter // local is nil where it never decides
 	about          *weir.About
 	seeds          bool // local continues from the counts of primary
 	aware          bool // local counts calls under way; see calls
@@ -155,7 +155,7 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	case primary == nil:
 		return nil, fmt.Errorf("%w: no primary", ErrConfig)
 	case cfg.OnFail != FailLocal:
-		local = nil // it would never decide
+		local = nil // never asked
 	case local == nil:
 		return nil, fmt.Errorf("%w: no local", ErrConfig)
 	}
@@ -184,7 +184,7 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	f.blind.Store(f.cfg.OwnLimits)
 	if of.ShareWith != nil {
 		of.ShareWith(f.Instances)
-		f.blind.Store(true) // they count, and do not say how much is left
+		f.blind.Store(true) // leases count, and do not say how much is left
 	}
 	f.describe()
 	return f, nil
@@ -214,13 +214,13 @@ func (f *Fallback) describe() {
 // About implements weir.Counter.
 func (f *Fallback) About() *weir.About { return f.about }
 
-// Limit returns the limit of n in d by f. It panics where [weir.NewLimit] fails.
+// Limit returns the limit of n in d by f, and panics where [weir.NewLimit] fails.
 func (f *Fallback) Limit(n uint64, d time.Duration) *weir.Limit { return weir.MustLimit(f, n, d) }
 
 // Instances returns N, the number of instances, at least 1.
 func (f *Fallback) Instances() int { return bounds.Instances(f.cfg.Instances, f.cfg.InstancesFunc) }
 
-// Run decides on r. It waits for primary at most Config.Timeout, and otherwise only for local.
+// Run decides on r, and waits for primary at most Config.Timeout, and otherwise only for local.
 func (f *Fallback) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	return weir.Run(ctx, f, r)
 }
@@ -272,7 +272,7 @@ func (f *Fallback) decide(ctx context.Context, ops []*weir.Op) {
 	}
 }
 
-// of returns the Fallback that does an op: f, unless it is another one's with its Store.
+// of returns the Fallback that does an op: f, or another one with its Store.
 func (f *Fallback) of(op *weir.Op) *Fallback {
 	if of, ok := op.Counter.(*Fallback); ok {
 		return of
@@ -300,7 +300,7 @@ func (f *Fallback) one(ctx context.Context, op *weir.Op) {
 	case weir.OpTakeAll, weir.OpCatchUp, weir.OpHits, weir.OpLookup, weir.OpForget, weir.OpForecast,
 		weir.OpWarm: // local may know otherwise
 		op.Err = op.Unsupported(f.about)
-	default: // it is of a later store
+	default: // of a later store
 		op.Err = f.validate(ctx, &op.Request)
 		if op.Err == nil {
 			op.Err = by(ctx, f.primary, op)
@@ -308,7 +308,7 @@ func (f *Fallback) one(ctx context.Context, op *weir.Op) {
 	}
 }
 
-// begin begins an op. It returns the visit that is to call primary, or nil if the op is done.
+// begin begins an op, and returns the visit that is to call primary, or nil if the op is done.
 func (f *Fallback) begin(ctx context.Context, op *weir.Op) (v *visit) {
 	// A call of primary that fails takes this path: begin, do, failed and ended (visit.go), depart and
 	// finish (taking.go), and do (local.go).
@@ -356,7 +356,7 @@ func (f *Fallback) lookup(ctx context.Context, op *weir.Op) bool {
 	return err == nil
 }
 
-// probe has primary decide on a request of a probe, after it was warmed up. Its key is new, so that
+// probe has primary decide on a request of a probe, after a warm-up. Its key is new, so that
 // primary must write to admit it: a server that can only be read is not healthy.
 func (f *Fallback) probe(ctx context.Context, key string) (called time.Time, err error) {
 	r := &weir.Request{Key: key, Limit: 1 << 40, Duration: time.Second}
@@ -387,7 +387,7 @@ func (f *Fallback) exceeds(r *weir.Request) bool {
 	return costOf(r) > r.Limit && !f.cfg.OwnLimits
 }
 
-// reset does an OpReset: here, in primary and in local, each as far as it can. While primary does
+// reset does an OpReset: here, in primary and in local, each as far as possible. While primary does
 // not answer, the reset is recorded for a day, or for two Durations if that is longer, and primary
 // resets before it next decides for that key; without room in the ledger the error is weir.ErrFull.
 // Requests and charges under way count as from before the reset; one that primary receives after it
@@ -419,8 +419,8 @@ func (f *Fallback) reset(ctx context.Context, r *weir.Request) error {
 
 // resetPrefix is one of primary and, if that can, of local, and a reset of each caller that is
 // known here, which may be owed something. The count is primary's. While primary does not answer
-// the error is primary's, and what is done is as if by reset: repeat it then, for the callers that
-// are known elsewhere. It is not bounded by Config.Timeout.
+// the error is primary's, and the rest is as if by reset: repeat the call then, for the callers
+// that are known elsewhere. The call is not bounded by Config.Timeout.
 func (f *Fallback) resetPrefix(ctx context.Context, op *weir.Op) error {
 	errs := []error{by(ctx, f.primary, op)}
 	if f.local != nil {
@@ -433,7 +433,7 @@ func (f *Fallback) resetPrefix(ctx context.Context, op *weir.Op) error {
 	return errors.Join(errs...)
 }
 
-// Stats returns the counts so far. It locks each part of the ledger once.
+// Stats returns the counts so far, and locks each part of the ledger once.
 func (f *Fallback) Stats() Stats {
 	decided := &f.decided
 	s := Stats{

@@ -13,12 +13,12 @@ import (
 type place struct {
 	f       *Fallback
 	request weir.Request
-	local   *weir.Op // that took it; nil: none
+	local   *weir.Op // that took the place; nil: none
 
-	// calls has room for one: the call of primary under way, which may outlast the wait for it. What
-	// follows is that one's.
+	// calls has room for one: the call of primary under way, which may outlast the wait for its
+	// end. The fields below are of that call.
 	calls    chan struct{}
-	primary  *weir.Op // that took it; nil: none
+	primary  *weir.Op // that took the place; nil: none
 	released bool
 }
 
@@ -36,7 +36,7 @@ func change(ctx context.Context, op *weir.Op, verb weir.Verb) error {
 // hold does an OpHold, if primary and local do: primary admits, or local when primary cannot, as
 // for an OpTake. The cost that primary admits is held in local too, which denies if all of the
 // limit is in flight in this instance: primary does not know the admissions of local. That is taken
-// there with its next renewal once primary answers again, and is lost if it has no room. A release
+// there with its next renewal once primary answers again, and is lost without room there. A release
 // that primary does not receive takes effect when the lease ends.
 func hold(ctx context.Context, f *Fallback, op *weir.Op) error {
 	op.Source, op.Left, op.FullAt, op.Receipt = weir.Nowhere, 0, time.Time{}, weir.Receipt{}
@@ -74,7 +74,7 @@ func hold(ctx context.Context, f *Fallback, op *weir.Op) error {
 	return err
 }
 
-// takeLocal has local take the place by an op, if it admits that.
+// takeLocal has local take the place by an op, if that is admitted.
 func (p *place) takeLocal(ctx context.Context, op *weir.Op) error {
 	err := change(ctx, op, weir.OpHold)
 	if err == nil && op.Result.Allowed() {
@@ -83,7 +83,7 @@ func (p *place) takeLocal(ctx context.Context, op *weir.Op) error {
 	return err
 }
 
-// takePrimary has primary take the place, or renew the one that it has admitted. If the place was
+// takePrimary has primary take the place, or renew the one that was admitted. If the place was
 // released the error is errors.ErrUnsupported, which is no call. The Result is only of a call that
 // has ended.
 func (p *place) takePrimary(ctx context.Context, v *visit) (*weir.Result, error) {

@@ -16,7 +16,7 @@ func share(total, n uint64) uint64 { return total/n + min(1, total%n) }
 type shared struct {
 	v *visit
 	n uint64
-	r *weir.Request // of the visit, if that is all of it
+	r *weir.Request // of the visit, if that is the whole
 }
 
 // whole turns local's Result into one on the visit's request: the shares of others count as used.
@@ -28,20 +28,20 @@ func (s shared) whole(op *weir.Op) {
 	op.FullAt = time.Time{} // nobody knows the admissions of others
 	res.TotalRequests = plus(res.TotalRequests, v.r.Limit-s.r.Limit)
 	if !res.Allowed() && s.exceeds(costOf(s.r), res) {
-		// not over the limit: it passes when primary is back
+		// not over the limit: the request passes when primary is back
 		res.ExpiresAt = v.b.Next(v.f.cfg.Now())
 	}
 }
 
-// exceeds reports whether local has denied a cost since it can never pass there, though the request
+// exceeds reports whether local has denied a cost that can never pass there, though the request
 // passes at primary. Of work in flight, that may be unknown without that.
 func (s shared) exceeds(cost uint64, denied *weir.Result) bool {
 	return denied.ExpiresAt.IsZero() && !s.v.f.exceeds(s.v.r) &&
 		(!s.v.f.inFlight || cost > s.r.Limit)
 }
 
-// inWindow returns it, of a cost, in primary's window that runs. The account is locked. It does not
-// read the visit's request, which its caller may have changed by then.
+// inWindow returns s, of a cost, in primary's window that runs. The account is locked. inWindow
+// does not read the visit's request, which its caller may have changed by then.
 func (s shared) inWindow(cost uint64) inWindow {
 	f, a := s.v.f, s.v.a
 	w, limit, d := f.windows, s.r.Limit, s.r.Duration
@@ -58,7 +58,7 @@ func (s shared) inWindow(cost uint64) inWindow {
 	return inWindow{w, &a.window, p, f.cfg.Now(), a.ahead.cost()}
 }
 
-// do has local do an OpTake or OpPeek, after it has counted the calls of primary under way. The
+// do has local do an OpTake or OpPeek, after local has counted the calls of primary under way. The
 // account is locked.
 func (s shared) do(ctx context.Context, op *weir.Op) error {
 	decided, err := s.countCalls(ctx, op)
@@ -112,7 +112,7 @@ func (s shared) countCalls(ctx context.Context, op *weir.Op) (decided bool, err 
 		c.giveBack = func(cost uint64) {
 			all.inWindow(cost).takeBack(began)
 			ahead.Verb, ahead.Cost = weir.OpReturn, cost
-			// cost that it does not take back counts until its period ends
+			// cost that is not taken back counts until its period ends
 			_ = by(context.WithoutCancel(ctx), v.f.local, ahead)
 		}
 		a.ahead.add(cost)

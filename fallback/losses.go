@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// ErrLost is the error that Config.OnError gets when primary had lost counts although no call of it
-// failed: it was emptied, failed over, or evicted a key.
+// ErrLost is the error that Config.OnError gets when primary had lost counts although no call
+// failed: primary was emptied, failed over, or evicted a key.
 var ErrLost = errors.New("fallback: primary had lost counts")
 
 // takeBacks are the refunds and resets of a caller that this instance sends to primary. While one
@@ -19,7 +19,7 @@ type takeBacks struct {
 
 func (t *takeBacks) begin() { t.changes, t.open = t.changes+1, t.open+1 }
 
-// end ends one. Without an answer it may still be carried out until an instant.
+// end ends one. Without an answer a take-back may still be carried out until an instant.
 func (t *takeBacks) end(answered bool, until time.Time) {
 	t.changes, t.open = t.changes+1, t.open-1
 	if !answered {

@@ -13,8 +13,8 @@ type period struct {
 }
 
 // end returns when nothing counts any more of the period that res is of, and how its count falls
-// until then. The ExpiresAt of a denial is sooner, unless that is a window's end. With Tiers it may
-// be a shorter tier's.
+// until then. The ExpiresAt of a denial is sooner, unless that is a window's end. With Tiers the
+// end may be of a shorter tier.
 func (p period) end(res *weir.Result, now time.Time) (end time.Time, f falling) {
 	end, f = res.ExpiresAt, p.falls(res.ExpiresAt, now)
 	if f != atOnce && !res.Allowed() {
@@ -23,8 +23,8 @@ func (p period) end(res *weir.Result, now time.Time) (end time.Time, f falling) 
 	return later(end, now.Add(p.f.longest)), f
 }
 
-// falls returns how a count falls whose Result has this ExpiresAt. If primary does not say when it
-// lapses, it is one of a window if that is aligned to the Unix epoch and has begun.
+// falls returns how a count falls whose Result has this ExpiresAt. If primary does not say when a
+// count lapses, this is one of a window if that is aligned to the Unix epoch and has begun.
 func (p period) falls(expires, now time.Time) falling {
 	d := p.r.Duration
 	switch lapses := p.f.about.Lapses; {
@@ -49,8 +49,8 @@ const clockSlack = 100 * time.Millisecond
 // fleet gets another rate.
 const fasterRate = 8
 
-// least returns the least that primary still counts of c at now if it has lost nothing, and nothing
-// was taken back. It is 0 where that is not known.
+// least returns the least that primary still counts of c at now if nothing was lost, and nothing
+// taken back: 0 where that is not known.
 func (p period) least(c *count, now time.Time) uint64 {
 	ago := max(0, now.Sub(c.at))
 	ago += clockSlack + ago/1024
@@ -63,7 +63,7 @@ func (p period) least(c *count, now time.Time) uint64 {
 	case oneByOne: // a part of a token counts as one
 		_, each, _ := p.f.about.Until(p.r, c.until)
 		return c.total - min(c.total, fasterRate*uint64(ago/max(1, each))+2)
-	case withWindows: // at worst all of it is of the window before, and rounded up
+	case withWindows: // at worst all is of the window before, and rounded up
 		if window := c.until.Add(-p.r.Duration).Sub(c.at); ago < window {
 			return uint64(float64(c.total-1) * float64(window-ago) / float64(window))
 		}
@@ -71,7 +71,7 @@ func (p period) least(c *count, now time.Time) uint64 {
 	return 0
 }
 
-// below reports whether c, an answer of now, proves that primary has lost a count that it had
+// below reports whether c, an answer of now, proves that primary has lost a count of
 // before the call.
 func (p period) below(c, known *count, now time.Time) bool {
 	switch {

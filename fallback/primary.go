@@ -30,14 +30,14 @@ type pending struct {
 // the request, and that its caller was denied or has left.
 type known struct {
 	ended   bool
-	counted *weir.Result // nil: it has not; the zero Result of an OpCharge
+	counted *weir.Result // nil: none; the zero Result of an OpCharge
 	unused  bool
 }
 
 // inTime reports whether primary has counted the request in the window of w in which local admitted
-// it, or in one that counts there as in a SlidingWindow, and not in the one before. Three quarters
-// are less than any window of a Calendar, and more than most of the time that is unknown before the
-// first answer.
+// the request, or in one that counts there as in a SlidingWindow, and not in the one before. Three
+// quarters are less than any window of a Calendar, and more than most of the time that is unknown
+// before the first answer.
 func (p *pending) inTime(w *windows, length time.Duration) bool {
 	return p.counted != nil && (w == nil || w.sliding || p.counted.ExpiresAt.IsZero() ||
 		p.until.Sub(p.counted.ExpiresAt) < length/4*3)
@@ -60,8 +60,8 @@ func supported(err error) error {
 	return err
 }
 
-// refused reports whether err depends on the request alone: it is for the caller, and says nothing
-// of the server.
+// refused reports whether err depends on the request alone: such an err is for the caller, and says
+// nothing of the server.
 func refused(err error) bool {
 	return err != nil && supported(err) == nil ||
 		errors.Is(err, weir.ErrID) || errors.Is(err, weir.ErrScale) || errors.Is(err, weir.ErrLimit)

@@ -27,13 +27,13 @@ type kept struct {
 }
 
 // giveBack begins an OpReturn. Without a Receipt the part that local admitted and primary has not
-// been charged with is given back to local and not charged; the rest goes to primary, if it can
-// take it. With one it goes back to primary by the Receipt of primary, and to local by the Receipt
-// of local, as far as primary was not charged with it; nothing after a reset here, and no more than
-// was taken. Cost that primary does not receive is lost: the caller is denied a little early. So is
-// cost that is given back without a Receipt in a period in which local admitted something that
-// primary is never charged with (see Stats.Dropped): primary must not give back more than it has
-// counted.
+// been charged with is given back to local and not charged; the rest goes to primary, which may
+// refuse. With a Receipt the cost goes back to primary by the Receipt of primary, and to local by
+// the Receipt of local, as far as primary was not charged with it; nothing after a reset here, and
+// no more than was taken. Cost that primary does not receive is lost: the caller is denied a little
+// early. So is cost that is given back without a Receipt in a period in which local admitted
+// something that primary is never charged with (see Stats.Dropped): primary must not give back more
+// than was counted there.
 func giveBack(ctx context.Context, f *Fallback, op *weir.Op) *visit {
 	k, ok := op.Receipt.Of.(*kept)
 	if !ok {
@@ -55,14 +55,14 @@ func giveBack(ctx context.Context, f *Fallback, op *weir.Op) *visit {
 	case counts && k.source == weir.FromLocal:
 		return b.fromLocal(ctx, &k.result, &k.local)
 	case k.source == weir.FromLocal || k.source == weir.FromOnFail,
-		// it would give back cost that counts no more
+		// that would give back cost that counts no more
 		!counts && (k.source != weir.FromPrimary || k.primary.Of == nil):
 		v.close()
 		return nil
 	case counts:
 		v.a.recount(0, r.Cost)
 	}
-	v.kept = &kept{primary: k.primary} // for this part: its call may outlast the wait for it
+	v.kept = &kept{primary: k.primary} // for this part: its call may outlast the visit
 	v.kept.primary.Cost = min(k.primary.Cost, left)
 	return b.fromPrimary(&k.result)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // errUndecided reports that primary did not decide, so local does: its breaker is open, or the call
-// failed or was late. Callers never see it.
+// failed or was late. Callers never see this error.
 var errUndecided = errors.New("no answer")
 
 // errTimeout is the failure of a call, or a probe, that was late.
@@ -25,15 +25,15 @@ var errTimeout = errors.New("the server did not answer in time")
 const attempts = 4
 
 // server is called as its breakers permit: each part of it has one. The zero Partition of its
-// Config is one part. It is safe for concurrent use.
+// Config is one part. A server is safe for concurrent use.
 type server struct {
 	cfg    Config
 	prompt bool   // see weir.About
 	name   string // no other server's
 
-	// try makes an attempt of a probe, with a key of its own in the part that is probed: it begins
-	// with name or ends in it. try returns when the server was called, after the time it took to
-	// connect to it.
+	// try makes an attempt of a probe, with a key of its own in the part that is probed: the key
+	// begins with name or ends in that. try returns when the server was called, after the time for
+	// the connection.
 	try func(ctx context.Context, key string) (called time.Time, err error)
 
 	one       *breaker     // of the part "", which is most often all, and for parts beyond maxParts
@@ -72,17 +72,17 @@ func (s *server) breaker(key string) *breaker {
 		}
 		found, ok = s.others.LoadOrStore(part, newBreaker(s.cfg, part, s.cfg.Now()))
 		if ok {
-			s.parts.Add(-1) // another call has made it
+			s.parts.Add(-1) // another call has made the breaker
 		}
 	}
 	return found.(*breaker)
 }
 
 // Call makes one call of the server, and of the servers of other parts, by do, which sets err of
-// each visit; it sets end. It waits for at most Timeout, half of the time that the caller has left,
-// or until the caller gives up. A prompt server is called on this goroutine, unless the caller has
-// little time; then Call does not notice that it gives up. Otherwise the call may go on for longer
-// than Call waits, but counts as late after Timeout.
+// each visit; Call sets end. The wait is for at most Timeout, half of the time that the caller has
+// left, or until the caller gives up. A prompt server is called on this goroutine, unless the
+// caller has little time; then Call does not notice that the caller gives up. Otherwise the call
+// may go on for longer than Call waits, but counts as late after Timeout.
 func (s *server) Call(
 	ctx context.Context, all []*visit, do func(ctx context.Context, all []*visit),
 ) {
@@ -178,8 +178,8 @@ func (s *server) startProbe(b *breaker, key string) {
 	}()
 }
 
-// probe returns nil once the server has answered within Timeout. After an attempt that took longer
-// it tries again, and not after one that failed sooner.
+// probe returns nil once the server has answered within Timeout. An attempt that took longer is
+// followed by another, one that failed sooner is not.
 func (s *server) probe(ctx context.Context, name, key string) error {
 	for i := 0; i < attempts && ctx.Err() == nil; i++ {
 		one, cancel := context.WithTimeout(ctx, s.cfg.ProbeTimeout/attempts)
@@ -196,8 +196,7 @@ func (s *server) probe(ctx context.Context, name, key string) error {
 	return errTimeout
 }
 
-// probeKey returns a key that begins with name or ends in it and is in the same part as
-// near.
+// probeKey returns a key of the part of near, which begins or ends with name.
 func (s *server) probeKey(name, near string) string {
 	part, head := s.cfg.Partition(near), near[:min(len(near), 512)]
 	for i := range 512 {
@@ -253,7 +252,7 @@ func (s *server) ended(b *breaker, took time.Duration, err error) error {
 	return errUndecided
 }
 
-// isDown reports whether err counts against the server. If Config.IsDown panics, it does.
+// isDown reports whether err counts against the server. If Config.IsDown panics, err does.
 func (s *server) isDown(err error) (down bool) {
 	return s.cfg.IsDown == nil || s.safely(func() { down = s.cfg.IsDown(err) }) != nil || down
 }
@@ -272,8 +271,8 @@ func (s *server) report(err error) {
 	}
 }
 
-// notify calls OnChange, unless c is nil. Without one it logs that a breaker opens or closes; the
-// probes in between are not logged.
+// notify calls OnChange, unless c is nil. Without one a line is logged when a breaker opens or
+// closes; the probes in between are not logged.
 func (s *server) notify(c *Change) {
 	switch {
 	case c == nil:
@@ -287,8 +286,8 @@ func (s *server) notify(c *Change) {
 	}
 }
 
-// lost reports that primary had lost a count, to which it was raised again. Without OnError it is
-// logged.
+// lost reports that primary had lost a count, to which the next call has raised primary again.
+// Without OnError that is logged.
 func (s *server) lost(partition string, counted uint64) {
 	s.losses.Add(1)
 	if s.cfg.OnError != nil {
@@ -321,7 +320,7 @@ func (s *server) safely(f func()) error {
 	return s.counted(guarded.Call(func() error { f(); return nil }))
 }
 
-// counted counts err if it is of a panic.
+// counted counts an err of a panic.
 func (s *server) counted(err error) error {
 	if errors.Is(err, guarded.ErrPanic) {
 		s.panics.Add(1)

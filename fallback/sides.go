@@ -9,7 +9,7 @@ import (
 // checkSides returns an error if primary and local cannot be meant as the two sides of a Fallback
 // of n instances. One that does not tell its kind, by its name, is never refused.
 func checkSides(primary, local weir.Strategy, n uint64) error {
-	if local == nil { // it would never decide
+	if local == nil { // local would never decide
 		return nil
 	}
 	p, l := weir.CounterOf(primary).About(), weir.CounterOf(local).About()
@@ -42,7 +42,7 @@ func canonical(name string) string {
 }
 
 // checkNumbers checks that the numbers of local are its share of primary's, or less, where
-// they are not in a request: each limit and its duration, and the burst.
+// these are not in a request: each limit and its duration, and the burst.
 func checkNumbers(primary, local *weir.About, n uint64) error {
 	whole, part := numbers(primary), numbers(local)
 	if len(whole) > 0 && len(part) > 0 && len(whole) != len(part) {
@@ -66,7 +66,7 @@ func checkNumbers(primary, local *weir.About, n uint64) error {
 	return nil
 }
 
-// numbers returns the limits that a Counter has of its own, as far as they are known.
+// numbers returns the limits that a Counter has of its own, as far as these are known.
 func numbers(a *weir.About) (all []weir.Tier) {
 	switch {
 	case a.Tiers != nil:

@@ -2,11 +2,11 @@ package fallback
 
 import "time"
 
-// Stats are the counts of a [Fallback] so far. They are read one by one, so they may be of slightly
-// different moments.
+// Stats are the counts of a [Fallback] so far. The fields are read one by one, and may be of
+// slightly different moments.
 type Stats struct {
 	State State     // of the breaker; with partitions, Open or HalfOpen if any of them is
-	Since time.Time // when it came into State
+	Since time.Time // when State began
 
 	OpenPartitions int // breakers that are not closed
 
@@ -21,7 +21,8 @@ type Stats struct {
 	ShortDeadlines uint64
 
 	// Counts that primary had lost though no call of it failed, as the next answer showed, and to
-	// which it was raised again. A refund of another instance may be counted here by mistake.
+	// which the next call has raised primary again. A refund of another instance may be counted here
+	// by mistake.
 	Losses uint64
 
 	Reconciled uint64 // cost that local admitted and primary was charged with

@@ -41,7 +41,7 @@ func costOf(r *weir.Request) uint64 { return max(1, r.Cost) }
 // plus returns the sum of two costs, at most the largest cost.
 func plus(a, b uint64) uint64 { return a + min(b, math.MaxUint64-a) }
 
-// tally is a sum of costs that ends at the largest cost. It is safe for concurrent use.
+// tally is a sum of costs that ends at the largest cost. A tally is safe for concurrent use.
 type tally struct{ n atomic.Uint64 }
 
 func (t *tally) Add(cost uint64) {

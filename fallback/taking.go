@@ -24,7 +24,7 @@ type taking struct {
 
 // take begins an OpTake or an OpPeek. A lease or a denial of package near may decide an OpTake. An
 // OpPeek calls primary, or local where local would decide or primary is still to be charged. It
-// starts no probe, and the breaker ignores how it ends: a primary that can be read may still be
+// starts no probe, and the breaker ignores its end: a primary that can be read may still be
 // unable to count. Where the called side cannot peek, the error is errors.ErrUnsupported.
 func take(ctx context.Context, f *Fallback, op *weir.Op) *visit {
 	op.Source, op.Left, op.FullAt = weir.Nowhere, 0, time.Time{}
@@ -81,9 +81,9 @@ func (t *taking) arrive(ctx context.Context) {
 
 // record records a decision of primary here and seeds local with its share of it, unless the caller
 // was reset since the call began. That local may have no room for the count does not matter: then
-// it has none for the caller's requests either. The count may lack the calls that local counts
+// local has none for the caller's requests either. The count may lack the calls that local counts
 // ahead, so local comes up to both: with the account locked, as local takes these back. The call is
-// under way until then. It returns a count that primary had lost and has again, or 0.
+// under way until then. record returns a count that primary had lost and has again, or 0.
 func (t *taking) record(
 	ctx context.Context, b *weir.Backlog, res *weir.Result,
 ) (restored uint64) {
@@ -133,7 +133,7 @@ func (t *taking) note(b *weir.Backlog, c count, now time.Time, whole bool) (rest
 			a.counted.total, a.counted.at = c.total, c.at
 		}
 		a.lost = false
-		a.back.changes++ // calls under way may not have brought it: they prove nothing
+		a.back.changes++ // calls under way may not have brought the count, and prove nothing
 		a.counted.changes = a.back.changes
 		c.changes = a.back.changes
 	case !comparable || brought:
@@ -159,7 +159,7 @@ func (t *taking) seedLocal(
 	t.counted.TotalRequests, t.seeded.Counted = total, &t.counted
 	t.seed = weir.Op{Counter: local, Verb: weir.OpCatchUp, Request: *own, Backlog: &t.seeded}
 	t.seeds[0] = &t.seed
-	local.Do(ctx, t.seeds[:]) // if it has no room for the key, it denies its requests too
+	local.Do(ctx, t.seeds[:]) // without room for the key, local denies its requests too
 }
 
 // finish ends the op: primary has decided, or else local does.
@@ -197,7 +197,7 @@ func (t *taking) setReceipt() {
 }
 
 // runLocal has local decide on own by op, and records an admission. A call of primary that begins
-// meanwhile waits for the record, which it takes along.
+// meanwhile waits for the record, and takes that along.
 func (t *taking) runLocal(ctx context.Context, own shared, op *weir.Op) error {
 	a := t.v.a
 	a.mu.Lock()

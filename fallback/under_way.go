@@ -1,9 +1,9 @@
 package fallback
 
 // calls are calls of primary that are under way at the same time. Local must not admit the cost
-// that they may still admit: before it decides it counts that, and takes back the cost of each call
-// which then admits nothing. Calls that begin later are others. They take the admissions of local
-// along, so that primary counts these before it decides on them.
+// that these may still admit: before a decision local counts that cost, and takes back the cost of
+// each call which then admits nothing. Calls that begin later are others. Those take the admissions
+// of local along, so that primary counts the admissions first.
 //
 //	                                                     local counts   primary counts
 //	1. two calls begin                                   0              0
@@ -18,7 +18,7 @@ package fallback
 // In step 3 local comes up to the count of primary and the first two calls, which may not be in it.
 type calls struct {
 	cost     sum               // of those under way, if local does not count them
-	giveBack func(cost uint64) // takes back from local; nil: it does not count them
+	giveBack func(cost uint64) // takes back from local; nil: local does not count them
 }
 
 // end ends a call of a cost, one of the calls of a, which is locked.

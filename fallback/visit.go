@@ -13,7 +13,7 @@ import (
 type visit struct {
 	f     *Fallback
 	b     *breaker
-	judge *breaker // b; nil: it ignores how the call of primary ends
+	judge *breaker // b; nil: how the call of primary ends is ignored
 	a     *account // not removed before close
 	r     *weir.Request
 	asked *weir.Op // by the caller; nil: a reset, or work in flight
@@ -21,16 +21,16 @@ type visit struct {
 	began time.Time
 	epoch uint64   // of the breaker, before the call of primary
 	calls *calls   // that the call of primary under way is one of, or nil; guarded by a.mu
-	late  *pending // the call of primary, if it may outlast the visit
+	late  *pending // a call of primary that may outlast the visit
 	kept  *kept    // of an OpTake with a Receipt, and of an OpReturn by one; else nil
 
 	hurried bool // the caller waits for less than Timeout
 
 	op  weir.Op // of primary, for the op that was asked
-	err error   // of the call; errUndecided: it goes on, or panicked
+	err error   // of the call; errUndecided: the call goes on, or panicked
 	end error   // of the call for the caller, or errUndecided
 
-	// Room for what a call of one visit needs, so that it allocates no more than the visit.
+	// Room for the arguments of a call of one visit, which allocates no more than the visit.
 	visits [1]*visit
 	ops    [1]*weir.Op
 }
@@ -146,7 +146,7 @@ func (v *visit) outlasted(ctx context.Context) {
 }
 
 // ended records the end of the call, at Timeout at the latest, with err or with the error of the
-// visit. It returns the error for the caller.
+// visit, and returns the error for the caller.
 func (v *visit) ended(took time.Duration, err error) error {
 	if err == nil {
 		err = v.err
@@ -159,7 +159,7 @@ func (v *visit) ended(took time.Duration, err error) error {
 }
 
 // settle records the facts that are known now. Cost that primary has counted for a caller who was
-// denied or has left, it is to give back. A call that ignores its context ends twice: at its
+// denied or has left, is to be given back. A call that ignores its context ends twice: at its
 // timeout, and when it returns.
 func (v *visit) settle(ctx context.Context, now known) {
 	v.a.mu.Lock()
@@ -245,7 +245,7 @@ func (v *visit) caughtUp(b *weir.Backlog) {
 	}
 }
 
-// catchesUp reports whether primary is to catch up before it does the op: it does not reconcile.
+// catchesUp reports whether primary, which does not reconcile, is to catch up before the op.
 func (v *visit) catchesUp() bool { return v.op.Backlog != nil && !v.f.reconciles }
 
 // byStep has primary catch up, and then do the op. Such a primary does not remember when something
@@ -265,8 +265,8 @@ func (v *visit) byStep(ctx context.Context) {
 	v.f.primary.Do(ctx, []*weir.Op{&v.op})
 }
 
-// catchUpInTurn is catchUp, which concurrent calls for one caller share. If it hangs, it holds up
-// no others after its Timeout.
+// catchUpInTurn is catchUp, which concurrent calls for one caller share. One that hangs holds
+// up no others after its Timeout.
 func (v *visit) catchUpInTurn(ctx context.Context) error {
 	name := fmt.Sprint(v.r.Duration, " ", v.r.Key)
 	_, err, _ := v.f.turns.Do(name, func() (any, error) {
@@ -276,7 +276,7 @@ func (v *visit) catchUpInTurn(ctx context.Context) error {
 	return supported(err)
 }
 
-// catchUp resets, seeds and charges primary, as far as it can be, without a decision. A charge
+// catchUp resets, seeds and charges primary, as far as possible, without a decision. A charge
 // whose answer is lost is repeated: a debt is charged at least once.
 func (v *visit) catchUp(ctx context.Context) (err error) {
 	b, primary := v.backlog(), v.f.primary

@@ -11,7 +11,7 @@ import (
 	"github.com/weirgo/weir/internal/core/calendar"
 )
 
-// windows are those that primary counts in. They begin and end by its clock, and local's by the
+// windows are the windows of primary, which begin and end by its clock, and local's by the
 // clock here, so that a limit in each of local's windows is none in each of primary's. What local
 // counts of a caller is therefore counted here, too, in primary's windows, and a request is
 // admitted if there is room in both.
@@ -37,14 +37,14 @@ type windows struct {
 type phase struct{ scaleMs, lag int64 }
 
 // windowCount is local's count of one caller, in primary's windows. The zero windowCount is
-// none. It is not safe for concurrent use.
+// none. A windowCount is not safe for concurrent use.
 type windowCount struct {
 	algorithm.State // by primary's clock; Still2 is the start of the window
 	lag             int64
 	placed          bool // lag is set
 }
 
-// windowsOf returns the windows of primary, or nil if it counts in none that are known.
+// windowsOf returns the windows of primary, or nil if none are known.
 func windowsOf(primary, local *weir.About, cfg Config) *windows {
 	w := &windows{began: cfg.Now()}
 	w.unix = w.began.UnixNano()
@@ -59,7 +59,7 @@ func windowsOf(primary, local *weir.About, cfg Config) *windows {
 		return w.ofCalendar(primary.Period)
 	}
 	lapses := primary.Lapses
-	if lapses == weir.LapsesAnyhow { // it is of the same algorithm
+	if lapses == weir.LapsesAnyhow { // primary is of the same algorithm
 		lapses = local.Lapses
 	}
 	switch lapses {
@@ -96,7 +96,7 @@ func (w *windows) ofCalendar(period string) *windows {
 	return w
 }
 
-// at returns an instant as a number. Like local's clock it does not follow a step of the wall
+// at returns an instant as a number. Like local's clock, at does not follow a step of the wall
 // clock.
 func (w *windows) at(t time.Time) int64 { return arith.Add(w.unix, int64(t.Sub(w.began))) }
 
@@ -122,7 +122,7 @@ func (w *windows) learn(scaleMs, lag int64) {
 	}
 }
 
-// guess returns the lag of windows of a length, as far as it follows from the last one that was
+// guess returns the lag of windows of a length, as far as that follows from the last one that was
 // learnt.
 func (w *windows) guess(scaleMs int64) int64 {
 	p := w.last.Load()
@@ -143,11 +143,11 @@ type inWindow struct {
 	p   algorithm.Params
 	now time.Time
 
-	ahead uint64 // the cost of the calls under way that local counts: they may be of a new window
+	ahead uint64 // the cost of the calls under way that local counts: some may be of a new window
 }
 
 // state returns the reading of primary's clock, and the state then.
-// The first time it places the windows where other callers have them.
+// The first call places the windows where other callers have theirs.
 func (in inWindow) state() (s algorithm.State, now int64) {
 	w, c, scaleMs := in.w, in.c, in.p.Scale
 	if !c.placed {
@@ -163,7 +163,7 @@ func (in inWindow) state() (s algorithm.State, now int64) {
 // clamp returns n, or the largest count.
 func clamp(n uint64) int64 { return int64(min(n, algorithm.MaxCount)) }
 
-// decide has local do an OpTake or OpPeek, if there is room for it in primary's window.
+// decide has local do an OpTake or OpPeek, if there is room in primary's window.
 func (in inWindow) decide(ctx context.Context, local weir.Counter, op *weir.Op) error {
 	if in.w == nil {
 		return by(ctx, local, op)
@@ -218,7 +218,7 @@ func (in inWindow) deny(d algorithm.Verdict, here *weir.Result, cost uint64) wei
 	return res
 }
 
-// admit counts the cost, whether it fits or not.
+// admit counts the cost, with room or without.
 func (in inWindow) admit() {
 	if in.w != nil {
 		s, reading := in.state()
@@ -268,7 +268,7 @@ func (in inWindow) follow(res *weir.Result, owed uint64) {
 		ends = ends.Add(-time.Duration(scale) * time.Millisecond)
 	}
 	s, reading := in.state()
-	if !w.sliding || res.Allowed() { // else it is no end of a window
+	if !w.sliding || res.Allowed() { // else this is no end of a window
 		if !ends.After(in.now) {
 			return
 		}
