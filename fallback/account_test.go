@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/stores/callers"
+	"github.com/weirgo/weir/weirtest"
 )
 
 // A Reset begins another account, which owes nothing, and is found from then on.
@@ -52,5 +53,26 @@ func TestWorkInFlightKeepsNoAccount(t *testing.T) {
 		a := f.ledger.open(&op.Request, time.Now(), time.Time{})
 		assert.EqualValues(t, 1, a.users.Load(), op.Verb)
 		a.users.Add(-1)
+	}
+}
+
+// Nor does a decision, with primary up and in an outage.
+func TestDecisionsKeepNoAccount(t *testing.T) {
+	limiter, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer limiter.Close()
+	for _, primary := range []weir.Strategy{limiter.FixedWindow(), weirtest.FailAll(errTest)} {
+		f, err := New(primary, limiter.FixedWindow(), Config{MinCalls: 1, Stall: -1,
+			Timeout: time.Minute, AllowUnlike: true})
+		require.NoError(t, err)
+		op := &weir.Op{Request: weir.Request{Key: "a", Limit: 5, Duration: time.Minute}}
+		for _, op.Verb = range []weir.Verb{weir.OpTake, weir.OpTake, weir.OpPeek, weir.OpCharge,
+			weir.OpReturn, weir.OpReset} {
+			f.Do(t.Context(), []*weir.Op{op})
+			require.NoError(t, op.Err, op.Verb)
+			a := f.ledger.open(&op.Request, time.Now(), time.Time{})
+			assert.EqualValues(t, 1, a.users.Load(), "%v, decided by %v", op.Verb, op.Source)
+			a.users.Add(-1)
+		}
 	}
 }

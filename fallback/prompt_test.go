@@ -124,3 +124,25 @@ func TestHealthyCallAllocates(t *testing.T) {
 	assert.Greater(t, run(newFallback(t, local(t), local(t), fallback.Config{})), alone+6,
 		"the control has a goroutine")
 }
+
+// A callback that panics while an answer is recorded ends the call of primary all the same: local
+// does not count it as under way.
+func TestAnAnswerThatIsNotRecordedIsNoCallUnderWay(t *testing.T) {
+	p := &promptly{Strategy: local(t), prompt: true}
+	panics := false
+	f := newFallback(t, p, local(t), with(fallback.Config{InstancesFunc: func() int {
+		if panics {
+			panic("a bug")
+		}
+		return 1
+	}}))
+	r := weir.Request{Key: "a", Limit: 2, Duration: time.Hour}
+	panics = true
+	assert.Panics(t, func() { ask(t, f, r) })
+	panics, p.Strategy = false, failing{}
+	for _, want := range []bool{true, true, false} {
+		res, by := ask(t, f, r)
+		assert.Equal(t, weir.FromLocal, by)
+		assert.Equal(t, want, res.Allowed())
+	}
+}

@@ -136,8 +136,8 @@ func returnLate(ctx context.Context, late *visit) {
 	b.finish(ctx, err)
 }
 
-func (b *refund) depart()                {}
-func (b *refund) arrive(context.Context) {}
+func (b *refund) depart()                  {}
+func (b *refund) answered(context.Context) {}
 
 func (b *refund) finish(_ context.Context, err error) {
 	b.v.a.endTakeBack(err == nil, b.taken.ExpiresAt)

@@ -66,7 +66,7 @@ func (t *taking) depart() {
 	v.op.Backlog = v.missed()
 }
 
-func (t *taking) arrive(ctx context.Context) {
+func (t *taking) answered(ctx context.Context) {
 	v := &t.v
 	if v.op.Verb == weir.OpPeek {
 		return

@@ -38,7 +38,7 @@ type visit struct {
 // task is the op that a visit is for.
 type task interface {
 	depart()                               // right before the call of primary
-	arrive(ctx context.Context)            // when primary has answered
+	answered(ctx context.Context)          // when primary has done its op
 	finish(ctx context.Context, err error) // ends the op that was asked; err: see visit.call
 }
 
@@ -80,12 +80,12 @@ func (v *visit) call(ctx context.Context, operation func(context.Context) error)
 	return v.end
 }
 
-// do has the primaries of all do the ops of the visits, in one call. One that is to catch up step
-// by step does so afterwards.
+// do has the primaries of all visits do their ops, in one call. One that is to catch up step by
+// step does so afterwards.
 func do(ctx context.Context, all []*visit) {
 	defer func() {
 		for _, v := range all {
-			if v.err != nil { // it failed, or primary panicked
+			if v.err != nil { // the call failed, or panicked
 				v.failed()
 			}
 		}
@@ -105,10 +105,11 @@ func do(ctx context.Context, all []*visit) {
 		if v.catchesUp() {
 			v.byStep(ctx)
 		}
-		v.err = v.op.Err
-		if v.err == nil {
-			v.task.arrive(ctx)
+		err := v.op.Err
+		if err == nil {
+			v.task.answered(ctx)
 		}
+		v.err = err // last: an answer that cannot be recorded is none
 	}
 }
 

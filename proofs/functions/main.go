@@ -1,14 +1,15 @@
 // Command functions counts the functions of weir that one decision passes, those of Save, Load, a
-// sweep, a decision of two limits and a request of HTTP with one, the lines of code of the core, and
-// the arrows between the files of the root package that run back. In the whole repository it counts
-// the methods that stand in another file than their type, the effects in initializers of if and
-// switch statements, and the types that reach many names by embedding.
+// sweep, a decision of two limits, a request of HTTP with one and decisions of a Fallback, the lines
+// of code of the core, and the arrows between the files of the root package that run back. In the
+// whole repository it counts the methods that stand in another file than their type, the effects in
+// initializers of if and switch statements, and the types that reach many names by embedding.
 //
 //	go run ./proofs/functions [-v]
 //
-// It builds itself with coverage counters in the packages weir, weir/internal, weir/limits and
-// weir/httplimit, makes single decisions, and lists the functions with a counter that is not 0. They
-// are those of the source, with those that the compiler inlines, and without those of one line.
+// It builds itself with coverage counters in the packages weir, weir/internal, weir/limits,
+// weir/httplimit and weir/fallback, makes single decisions, and lists the functions with a counter
+// that is not 0. They are those of the source, with those that the compiler inlines, and without
+// those of one line.
 package main
 
 import (

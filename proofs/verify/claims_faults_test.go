@@ -95,7 +95,7 @@ var claimFaults = []struct {
 		{"fallback/taking.go", "\tv.arrive(res.Allowed())\n",
 			"\ta.mu.Lock()\n\tdefer a.mu.Unlock()\n\tv.arrive(res.Allowed())\n"}}},
 	{"fallback", "TestCallsUnderWayOfCallersThatLeft",
-		[]edit{{"fallback/visit.go", "if v.err != nil { // it failed", "if false { // it failed"}}},
+		[]edit{{"fallback/visit.go", "if v.err != nil { // the call failed", "if false { // the call failed"}}},
 	{"fallback", "TestResultsCountCallsUnderWay",
 		[]edit{{"fallback/local.go", "r.Cost = cost\n\tif verb == weir.OpPeek {", "r.Cost = cost\n\tif false {"}}},
 	{"fallback", "TestPeekWithDebts",
