@@ -217,8 +217,7 @@ func (m *Limit) Take(ctx context.Context, key string, cost uint64) (out Outcome,
 			}
 		}
 	}
-	err = m.take(ctx, key, cost, &out)
-	return out, err
+	return m.decider().decide(ctx, m, false, &Request{Key: key, Cost: cost})
 }
 
 // Peek returns the Outcome before a hit, and counts nothing: TotalRequests and Left are without it,
@@ -288,12 +287,6 @@ func (m *Limit) run(ctx context.Context, r *Request, atOnce bool, res *Result) (
 	return c.op.Err
 }
 
-// take is Take of any key, by any strategy. It sets out.
-func (m *Limit) take(ctx context.Context, key string, cost uint64, out *Outcome) (err error) {
-	*out, err = m.decider().decide(ctx, m, false, &Request{Key: key, Cost: cost})
-	return err
-}
-
 func (m *Limit) seriesName(with ...uint64) windows.SeriesName {
 	if m.name != "" {
 		return windows.SeriesName{Name: m.name}
@@ -304,9 +297,6 @@ func (m *Limit) seriesName(with ...uint64) windows.SeriesName {
 	}
 	return windows.SeriesName{Numbers: numbers}
 }
-
-// isInFlight reports whether the limit bounds work in flight.
-func (m *Limit) isInFlight() bool { return m.decider().inFlight }
 
 // setOutcome sets out, which is zero, for a verdict at now on a limit of most, of which all
 // is left again at full. To return it by value would copy words that are being stored, for which

@@ -268,17 +268,17 @@ func (t *Table[S]) mark(e *Entry[S]) bool {
 // Keys yields the keys of the states until it reports false. Those that come or go meanwhile may be
 // missed.
 func (t *Table[S]) Keys(yield func(Key) bool) {
-	for i := range t.all() {
-		m := t.shards[i].entries.Load()
-		more := true
-		if m != nil {
-			m.Range(func(k Key, _ *Entry[S]) bool {
-				more = yield(k)
+	t.entries(func(e *Entry[S]) bool { return yield(e.key) })
+}
+
+// entries is Keys, for entries that are not locked.
+func (t *Table[S]) entries(yield func(*Entry[S]) bool) {
+	for i, more := 0, true; more && i < len(t.all()); i++ {
+		if m := t.shards[i].entries.Load(); m != nil {
+			m.Range(func(_ Key, e *Entry[S]) bool {
+				more = yield(e)
 				return more
 			})
-		}
-		if !more {
-			return
 		}
 	}
 }
@@ -286,21 +286,15 @@ func (t *Table[S]) Keys(yield func(Key) bool) {
 // States calls f for the states that have not expired at now, each locked, and then between, until
 // that reports false.
 func (t *Table[S]) States(now int64, f func(Key, S), between func() bool) {
-	more := true
-	for i := range t.all() {
-		m := t.shards[i].entries.Load()
-		if m == nil || !more {
-			continue
+	for e := range t.entries {
+		e.mu.Lock()
+		if !e.removed() && e.expires > now {
+			f(e.key, e.state)
 		}
-		m.Range(func(k Key, e *Entry[S]) bool {
-			e.mu.Lock()
-			if !e.removed() && e.expires > now {
-				f(k, e.state)
-			}
-			e.mu.Unlock()
-			more = between()
-			return more
-		})
+		e.mu.Unlock()
+		if !between() {
+			return
+		}
 	}
 }
 
