@@ -293,19 +293,19 @@ func (l *Limiter) Tiers(tiers ...Tier) *Tiers {
 // a second takes up to 101 slices in place of 10, 2 KB a caller. Unless d divides t's slices, a
 // limit of it fails as bad Tiers do.
 func (t *Tiers) Resolution(d time.Duration) *Tiers {
-	bad := cmp.Or(t.bad, checkDuration(d))
-	if bad == nil && t.duration%d != 0 {
-		bad = fmt.Errorf("%w: a resolution of %v does not divide slices of %v", ErrScale, d, t.duration)
+	of := *t
+	of.bad = cmp.Or(t.bad, checkDuration(d))
+	switch {
+	case of.bad != nil:
+	case t.duration%d != 0:
+		of.bad = fmt.Errorf("%w: a resolution of %v does not divide slices of %v", ErrScale, d,
+			t.duration)
+	default:
+		a := t.in.Algorithm.(*algorithm.Tiers).Cut(d.Milliseconds())
+		of.preparer, of.duration, of.resolution = a, d, d
+		of.in.Algorithm, of.in.Scale, of.in.Plan = a, a.Slice(), a.Plan()
 	}
-	if bad != nil {
-		of := *t
-		of.bad = bad
-		return of.described()
-	}
-	a, fine := t.in.Algorithm.(*algorithm.Tiers).Cut(d.Milliseconds()), *t
-	fine.preparer, fine.duration, fine.resolution = a, d, d
-	fine.in.Algorithm, fine.in.Scale, fine.in.Plan = a, a.Slice(), a.Plan()
-	return fine.described()
+	return of.described()
 }
 
 // described sets the About of t.
