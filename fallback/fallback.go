@@ -25,13 +25,10 @@ type Fallback struct {
 	about          *weir.About
 	seeds          bool // local continues from the counts of primary
 	aware          bool // local counts calls under way; see calls
-	inFlight       bool // local bounds work in flight
 	cfg            Config
 	longest        time.Duration // of the tiers of primary and local
-	window         time.Duration // of a primary that is a Calendar, or else 0
 	windows        *windows      // of primary, or nil
 	repeats        bool          // primary may repeat a denial
-	reconciles     bool          // primary charges a debt once, and knows what was taken back since
 	blind          atomic.Bool   // a low count of primary proves nothing; see note
 	id             string        // the Source of backlogs
 
@@ -159,28 +156,27 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	case local == nil:
 		return nil, fmt.Errorf("%w: no local", ErrConfig)
 	}
-	unlike := checkSides(primary, local, uint64(max(1, cfg.Instances)))
-	if unlike != nil && !cfg.AllowUnlike {
-		return nil, unlike
-	}
 	f := &Fallback{primary: weir.CounterOf(primary), cfg: cfg, id: rand.Text()}
 	of := f.primary.About()
 	f.cfg.OwnLimits = cfg.OwnLimits || of.Bound
-	f.longest, f.window = of.Longest, of.Window
+	f.repeats, f.longest = of.Verbs.Has(weir.OpLookup), of.Longest
 	if local != nil {
 		f.local = weir.CounterOf(local)
 		here := f.local.About()
+		unlike := checkSides(of, here, uint64(max(1, cfg.Instances)))
+		switch {
+		case unlike == nil:
+			f.windows = windowsOf(of, here, f.cfg)
+		case !cfg.AllowUnlike:
+			return nil, unlike
+		}
 		f.seeds, f.aware = here.Verbs.Has(weir.OpCatchUp), here.Verbs.Has(weir.OpReturn)
-		f.inFlight, f.longest = here.InFlight, max(f.longest, here.Longest)
+		f.longest = max(f.longest, here.Longest)
 	}
 	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle, nil)
 	f.server = &server{cfg: f.cfg, prompt: of.Prompt, name: "weir/fallback probe " + f.id,
 		try: f.probe}
 	f.server.open()
-	f.repeats, f.reconciles = of.Verbs.Has(weir.OpLookup), of.Reconciles
-	if f.local != nil && unlike == nil {
-		f.windows = windowsOf(of, f.local.About(), f.cfg)
-	}
 	f.blind.Store(f.cfg.OwnLimits)
 	if of.ShareWith != nil {
 		of.ShareWith(f.Instances)
@@ -376,7 +372,7 @@ func (f *Fallback) validate(ctx context.Context, r *weir.Request) error {
 		return fmt.Errorf("fallback: %w", ctx.Err())
 	case !bounds.Key(r.Key):
 		return fmt.Errorf("fallback: key of %d bytes: %w", len(r.Key), weir.ErrID)
-	case !f.cfg.OwnLimits && f.window == 0 && !bounds.Duration(r.Duration):
+	case !f.cfg.OwnLimits && f.about.Window == 0 && !bounds.Duration(r.Duration):
 		return fmt.Errorf("fallback: duration %v: %w", r.Duration, weir.ErrScale)
 	}
 	return nil
@@ -399,8 +395,8 @@ func (f *Fallback) reset(ctx context.Context, r *weir.Request) error {
 	if f.primary.About().Verbs.Has(weir.OpForget) {
 		_ = by(ctx, f.primary, &weir.Op{Verb: weir.OpForget, Request: *r})
 	}
-	until := f.cfg.Now().Add(max(2*r.Duration, 2*f.longest, 2*f.window, 24*time.Hour))
-	v := new(visit).open(f, r, until)
+	lasts := max(2*r.Duration, 2*f.longest, 2*f.about.Window, 24*time.Hour)
+	v := new(visit).open(f, r, f.cfg.Now().Add(lasts))
 	defer v.close()
 	err := v.call(ctx, v.catchUp)
 	v.a.endTakeBack(err == nil, v.began.Add(v.r.Duration))

@@ -37,7 +37,7 @@ func (s shared) whole(op *weir.Op) {
 // passes at primary. Of work in flight, that may be unknown without that.
 func (s shared) exceeds(cost uint64, denied *weir.Result) bool {
 	return denied.ExpiresAt.IsZero() && !s.v.f.exceeds(s.v.r) &&
-		(!s.v.f.inFlight || cost > s.r.Limit)
+		(!s.v.f.local.About().InFlight || cost > s.r.Limit)
 }
 
 // inWindow returns s, of a cost, in primary's window that runs. The account is locked. inWindow

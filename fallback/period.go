@@ -29,7 +29,7 @@ func (p period) falls(expires, now time.Time) falling {
 	d := p.r.Duration
 	switch lapses := p.f.about.Lapses; {
 	case expires.IsZero():
-	case p.f.window > 0, lapses == weir.LapsesWithWindow:
+	case p.f.about.Window > 0, lapses == weir.LapsesWithWindow:
 		return atOnce
 	case lapses == weir.LapsesWithWindows:
 		return withWindows

@@ -6,23 +6,17 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// checkSides returns an error if primary and local cannot be meant as the two sides of a Fallback
-// of n instances. One that does not tell its kind, by its name, is never refused.
-func checkSides(primary, local weir.Strategy, n uint64) error {
-	if local == nil { // local would never decide
+// checkSides returns an error if p and l, of primary and local, cannot be meant as the two sides of
+// a Fallback of n instances. One that does not tell its kind, by its name, is never refused.
+func checkSides(p, l *weir.About, n uint64) error {
+	switch {
+	case p.Name == "" || l.Name == "":
 		return nil
-	}
-	p, l := weir.CounterOf(primary).About(), weir.CounterOf(local).About()
-	if p.Name == "" || l.Name == "" {
-		return nil
-	}
-	if p.Limiter != nil && l.Limiter == nil {
+	case p.Limiter != nil && l.Limiter == nil:
 		return mistake("primary counts in this process and local does not: swap them")
-	}
-	if canonical(p.Name) != canonical(l.Name) {
+	case canonical(p.Name) != canonical(l.Name):
 		return mistake("the algorithm of primary is %s and local's %s: make them equal", p.Name, l.Name)
-	}
-	if p.Window > 0 && l.Window > 0 && p.Period != l.Period {
+	case p.Window > 0 && l.Window > 0 && p.Period != l.Period:
 		return mistake("primary counts by %s and local by %s: make them equal", p.Period, l.Period)
 	}
 	return checkNumbers(p, l, n)

@@ -47,9 +47,10 @@ type task interface {
 func (v *visit) open(f *Fallback, r *weir.Request, reset time.Time) *visit {
 	v.f, v.b = f, f.server.breaker(r.Key) // first, as Partition may panic
 	v.judge, v.began = v.b, f.cfg.Now()
-	if f.window > 0 && r.Duration != f.window { // a caller has one account, whatever the Duration
+	// of a Calendar: a caller has one account, whatever the Duration
+	if w := f.about.Window; w > 0 && r.Duration != w {
 		own := *r
-		own.Duration, r = f.window, &own
+		own.Duration, r = w, &own
 	}
 	v.r, v.a = r, f.ledger.open(r, v.began, reset)
 	return v
@@ -247,7 +248,7 @@ func (v *visit) caughtUp(b *weir.Backlog) {
 }
 
 // catchesUp reports whether primary, which does not reconcile, is to catch up before the op.
-func (v *visit) catchesUp() bool { return v.op.Backlog != nil && !v.f.reconciles }
+func (v *visit) catchesUp() bool { return v.op.Backlog != nil && !v.f.primary.About().Reconciles }
 
 // byStep has primary catch up, and then do the op. Such a primary does not remember when something
 // was taken back, so that a count is brought only after a failed call.
