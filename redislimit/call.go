@@ -39,7 +39,7 @@ type call struct {
 	script   *script
 	now      reading
 	key      string
-	beside   []string // of the keys beside it: how they end
+	beside   []string // the ends of the keys beside it
 	args     []any    // began as Store.args; nil if there is nothing to call
 	possible bool     // the request can pass
 	cmd      *redis.ZeroCopyStringCmd
@@ -47,7 +47,7 @@ type call struct {
 	err      error
 }
 
-// prepare sets the call. It reports false if there is nothing to call: the request is bad, or
+// prepare sets the call, and reports false if there is nothing to call: the request is bad, or
 // there is nothing to give back.
 func (c *call) prepare() bool {
 	c.script, c.now = c.strategy.script, c.strategy.store.read()
@@ -62,7 +62,7 @@ func (c *call) prepare() bool {
 // command returns the command, with evalsha or eval as its word. go-redis never retries a
 // ZeroCopyStringCmd, whatever the client's settings, and Cluster's redirections follow only answers
 // that say the command was not run. Nor does its reply allocate the length that a malicious server
-// states: each number has at most 17 bytes and a space or the two bytes that end it.
+// states: each number has at most 17 bytes and a space or the two bytes of the end.
 func (c *call) command(ctx context.Context, word any) redis.Cmder {
 	if c.cmd == nil { // else the keys are there
 		c.args[2], c.args[3] = 1+len(c.beside), c.key
@@ -129,7 +129,7 @@ var names = [...]any{weir.OpTake: opRun, weir.OpPeek: opPeek, weir.OpCharge: "ch
 // prepareReturn gives cost back: to the admission of the Receipt, or without one inside the same
 // period only. A cost over the limit was never admitted, and nothing is given back. In a log or
 // list it costs 10 µs of the server's time for each later hit; without a Receipt nothing is given
-// back if there are more than 1000 of them. It leaves a key of 100 bytes beside the count, for as
+// back if there are more than 1000 of them. A key of 100 bytes stays beside the count, for as
 // long as that lives.
 //
 // Without a Receipt, by the server's clock the ExpiresAt that the script knows is known here up to
@@ -267,7 +267,7 @@ func (c *call) admitted(d decision) {
 	op.Receipt.N = [...]int64{at.s, at.ns, receiptReset: c.reply[c.script.values-1], receiptCost: n}
 }
 
-// held sets the Receipt of a lease: its ID, and when it ends.
+// held sets the Receipt of a lease: its ID, and its end.
 func (c *call) held(d decision) {
 	if !c.op.Result.Allowed() {
 		c.op.Receipt = weir.Receipt{}

@@ -25,7 +25,7 @@ const (
 
 	// Misconfigured: the server refuses this client (NOAUTH, WRONGPASS, NOPERM), or the client is
 	// closed, or the clocks differ (ErrClock), or no Sentinel has a master of the client's MasterName.
-	// Decide otherwise, and raise an alert: it does not pass by itself.
+	// Decide otherwise, and raise an alert: this does not pass by itself.
 	Misconfigured
 
 	// Bug: the server answered, and not as it should: a key of another type, a reply of another

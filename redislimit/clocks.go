@@ -75,7 +75,7 @@ func (r reading) local(i instant) time.Time {
 	if r.clocks != nil {
 		return r.clocks.local(i)
 	}
-	// It has the location and the monotonic reading of now.
+	// with the location and the monotonic reading of now
 	return r.now.Add(time.Duration(arith.Sub(i.unixNano(), instantOf(r.now).unixNano())))
 }
 

@@ -62,7 +62,7 @@ func (h *Heartbeat) Instances() int {
 }
 
 // Close ends the heartbeat, and reports to Redis that this instance has left. It returns the error
-// of that: then it is counted for three times Every more.
+// of the report: then the instance is counted for three times Every more.
 func (h *Heartbeat) Close() error {
 	h.stop()
 	<-h.done

@@ -13,7 +13,7 @@ type protocol interface {
 	// weir.ErrScale.
 	period(r *weir.Request) (string, error)
 
-	// ask adds to args the script's own for n hits, and reports whether r can ever pass. It
+	// ask adds to args the script's own for n hits, and reports whether r can ever pass. ask
 	// fails with weir.ErrLimit.
 	ask(args []any, r *weir.Request, n int64) (with []any, possible bool, err error)
 

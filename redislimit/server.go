@@ -20,7 +20,7 @@ type server struct {
 }
 
 // do runs the scripts of calls within the timeout, in one round trip, unless one is new to the
-// server. It sets the reply and the err of each.
+// server, and sets the reply and the err of each.
 func (s *server) do(ctx context.Context, calls ...*call) {
 	if len(calls) == 0 {
 		return
@@ -63,7 +63,7 @@ func (s *server) send(ctx context.Context, calls []*call, word any) {
 	}
 	for _, c := range calls {
 		if !c.sent() {
-			_ = to.Process(ctx, c.command(ctx, word)) // it has its error
+			_ = to.Process(ctx, c.command(ctx, word)) // the command has its error
 		}
 	}
 	if pipe != nil && pipe.Len() > 0 {

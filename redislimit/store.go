@@ -28,7 +28,7 @@ type Store struct {
 	prompt bool // no call outlasts the deadline of its context
 }
 
-// FixedWindow counts in windows of r.Duration aligned to the Unix epoch. It admits at most twice
+// FixedWindow counts in windows of r.Duration aligned to the Unix epoch, and admits at most twice
 // the limit in any span of one Duration. The counterpart of weir's FixedWindow.
 func (s *Store) FixedWindow() *Strategy {
 	return s.strategy("fixed", fixedWindow, fixed{}, weir.About{Lapses: weir.LapsesWithWindow})
