@@ -166,3 +166,17 @@ func TestNumbersThatAreNotSentChangeNothing(t *testing.T) {
 	}
 	require.Positive(t, sum)
 }
+
+// Debts that have lapsed leave no total behind that primary may have seen: the next is charged in
+// full.
+func TestDebtsAfterAllHaveLapsed(t *testing.T) {
+	var d debts
+	now := time.Unix(0, 0)
+	d.Add(5, now.Add(time.Minute), now)
+	_, seen := d.Send()
+	require.EqualValues(t, 5, d.Refund(5, now))
+	now = now.Add(2 * time.Minute)
+	d.Add(3, now.Add(time.Minute), now)
+	charged, total := d.Send()
+	assert.EqualValues(t, 3, total-max(charged, seen))
+}
