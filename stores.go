@@ -200,9 +200,10 @@ func (s *slotStrategy) look(
 	return v, c, v.Allowed || next == c
 }
 
-// fullAfter returns when nothing counts for key, if nothing more is admitted, after a verdict on p at
-// now in a slot that find has returned with this state. A denial says it: there is room for p then,
-// and the rest follows, Each apart; but of sliding windows, and of a cost that can never pass.
+// fullAfter returns when nothing counts for key, if nothing more is admitted, after a verdict on p
+// at now in a slot that find has returned with this state. A denial says it: there is room for p
+// then, and the rest follows, Each apart; but of sliding windows, and of a cost that can never
+// pass.
 func (s *slotStrategy) fullAfter(
 	key string, slot *slots.Slot, state slots.Word, p params, v verdict, now int64,
 ) int64 {

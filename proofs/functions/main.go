@@ -1,8 +1,9 @@
 // Command functions counts the functions of weir that one decision passes, those of Save, Load, a
-// sweep, a decision of two limits, a request of HTTP with one and decisions of a Fallback, the lines
-// of code of the core, and the arrows between the files of the root package that run back. In the
-// whole repository it counts the methods that stand in another file than their type, the effects in
-// initializers of if and switch statements, and the types that reach many names by embedding.
+// sweep, a decision of two limits, a request of HTTP with one and decisions of a Fallback, the
+// lines of code of the core, and the arrows between the files of the root package that run back. In
+// the whole repository it counts the methods that stand in another file than their type, the
+// effects in initializers of if and switch statements, and the types that reach many names by
+// embedding.
 //
 //	go run ./proofs/functions [-v]
 //

@@ -62,7 +62,7 @@ var trips = []trip{
 		h := httplimit.New(l.FixedWindow().Limit(9, day),
 			httplimit.Config{Extractor: httplimit.RemoteAddr()})(http.NotFoundHandler())
 		serve := func() error {
-			w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
+			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil)
 			h.ServeHTTP(w, r)
 			if w.Code != http.StatusNotFound {
 				return fmt.Errorf("the status is %d", w.Code)
