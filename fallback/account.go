@@ -103,22 +103,6 @@ func (c *count) now(now time.Time) uint64 {
 	return uint64(float64(c.total) * float64(c.until.Sub(now)) / float64(c.until.Sub(c.at)))
 }
 
-// recount changes the last count of primary, with which primary may be seeded after an outage.
-func (a *account) recount(more, less uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.counted.total = plus(a.counted.total, more)
-	a.counted.total -= min(less, a.counted.total)
-}
-
-// sharedAmong returns the number of instances that share the limit of the caller, of which there
-// are n: n, or an earlier, larger number of the same period.
-func (a *account) sharedAmong(n uint64, now time.Time) uint64 {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.sharing.among(n, now)
-}
-
 // missed returns the Backlog of the caller, who is named by source, or nil without one. The epoch
 // is the breaker's. The account is locked.
 func (a *account) missed(now time.Time, epoch uint64, source string) *weir.Backlog {
@@ -151,11 +135,13 @@ func (a *account) caughtUp(b *weir.Backlog, epoch uint64) (charged uint64) {
 	return a.debts.Charged(b.Total)
 }
 
-// beginTakeBack and endTakeBack are the begin and the end of takeBacks.
-func (a *account) beginTakeBack() {
+// beginTakeBack begins to take back so much of the last count of primary, with which primary may be
+// seeded after an outage. endTakeBack ends that.
+func (a *account) beginTakeBack(cost uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.back.begin()
+	a.counted.total -= min(cost, a.counted.total)
 }
 
 func (a *account) endTakeBack(answered bool, until time.Time) {

@@ -54,7 +54,9 @@ func (c *charge) finish(ctx context.Context, err error) {
 // counted charges local with its share of a charge of primary.
 func (c *charge) counted(ctx context.Context, own shared) {
 	local, a, cost := c.v.f.local, c.v.a, costOf(c.v.r)
-	a.recount(cost, 0)
+	a.mu.Lock()
+	a.counted.total = plus(a.counted.total, cost)
+	a.mu.Unlock()
 	r := *own.r
 	r.Cost = share(cost, own.n)
 	if local != nil { // without room for the key, local denies its requests too

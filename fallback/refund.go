@@ -59,12 +59,10 @@ func giveBack(ctx context.Context, f *Fallback, op *weir.Op) *visit {
 		!counts && (k.source != weir.FromPrimary || k.primary.Of == nil):
 		v.close()
 		return nil
-	case counts:
-		v.a.recount(0, r.Cost)
 	}
 	v.kept = &kept{primary: k.primary} // for this part: its call may outlast the visit
 	v.kept.primary.Cost = min(k.primary.Cost, left)
-	return b.fromPrimary(&k.result)
+	return b.fromPrimary(&k.result, counts)
 }
 
 func newRefund(f *Fallback, op *weir.Op, r *weir.Request) *refund {
@@ -88,9 +86,6 @@ func (b *refund) fromLocal(
 		v.share(1).inWindow(owed).takeBack(algorithm.Never)
 	}
 	a.mu.Unlock()
-	if counted {
-		a.recount(0, cost-owed)
-	}
 	if owed > 0 && f.local != nil {
 		own := *v.own().r
 		own.Cost = owed
@@ -104,29 +99,31 @@ func (b *refund) fromLocal(
 	}
 	rest := *v.r
 	rest.Cost, v.r = cost-owed, &rest
-	return b.fromPrimary(taken)
+	return b.fromPrimary(taken, true)
 }
 
 // fromPrimary returns a visit that is to have primary take the cost of the request back, in the
-// period that taken is of.
-func (b *refund) fromPrimary(taken *weir.Result) *visit {
-	v := &b.v
+// period that taken is of, which counts still or no more.
+func (b *refund) fromPrimary(taken *weir.Result, counts bool) *visit {
+	v, counted := &b.v, uint64(0)
+	if counts {
+		counted = costOf(v.r)
+	}
 	b.taken, v.task = *taken, b
 	v.op.Verb, v.op.Result = weir.OpReturn, *taken
 	if v.kept != nil {
 		v.op.Receipt = v.kept.primary
 	}
-	v.a.beginTakeBack()
+	v.a.beginTakeBack(counted)
 	return v
 }
 
-// returnLate has primary give back the admission of a late call, whose caller was denied or has
+// returnLate has primary give back what a late call has admitted, whose caller was denied or has
 // left. That is a visit of its own: the call is another late one.
-func returnLate(ctx context.Context, late *visit) {
+func returnLate(ctx context.Context, late *visit, admitted *weir.Result) {
 	b := &refund{v: visit{f: late.f, b: late.b, judge: late.b, a: late.a, r: late.r,
 		began: late.f.cfg.Now(), kept: late.kept, asked: new(weir.Op)}}
-	b.v.a.recount(0, costOf(b.v.r))
-	v := b.fromPrimary(late.late.counted)
+	v := b.fromPrimary(admitted, true)
 	err := errUndecided
 	if v.permits() {
 		v.visits[0] = v

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -119,22 +120,19 @@ func (s *server) Call(
 		}
 		done <- ends
 	})
-	end := errUndecided
+	var ends []error
 	select {
-	case ends := <-done:
-		for i, v := range all {
-			v.end = ends[i]
-		}
-		return
+	case ends = <-done:
 	case <-time.After(wait):
 		if wait < s.cfg.Timeout {
 			s.shortDeadlines.Add(uint64(len(all)))
 		}
+		ends = slices.Repeat([]error{errUndecided}, len(all))
 	case <-ctx.Done():
-		end = gaveUp(ctx)
+		ends = slices.Repeat([]error{gaveUp(ctx)}, len(all))
 	}
-	for _, v := range all {
-		v.end = end
+	for i, v := range all {
+		v.end = ends[i]
 	}
 }
 

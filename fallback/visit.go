@@ -177,7 +177,7 @@ func (v *visit) settle(ctx context.Context, now known) {
 	}
 	news := was.counted == nil || !was.unused
 	if p.counted != nil && p.unused && news && !v.a.replaced.Load() {
-		go returnLate(context.WithoutCancel(ctx), v)
+		go returnLate(context.WithoutCancel(ctx), v, p.counted)
 	}
 }
 
