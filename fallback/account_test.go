@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -74,5 +75,47 @@ func TestDecisionsKeepNoAccount(t *testing.T) {
 			assert.EqualValues(t, 1, a.users.Load(), "%v, decided by %v", op.Verb, op.Source)
 			a.users.Add(-1)
 		}
+	}
+}
+
+// silent is a Counter that does not answer.
+type silent struct{ weir.Counter }
+
+func (s silent) About() *weir.About { return s.Counter.About().By(s) }
+
+func (silent) Do(_ context.Context, ops []*weir.Op) {
+	for _, op := range ops {
+		op.Err = errTest
+	}
+}
+
+// A reset that primary has not received is kept for two periods, and for a day at least.
+func TestAResetIsKeptForTwoPeriods(t *testing.T) {
+	const day = 24 * time.Hour
+	now := time.Unix(1_700_000_000, 0)
+	limiter, err := weir.New(weir.Config{Now: func() time.Time { return now }})
+	require.NoError(t, err)
+	defer limiter.Close()
+	tiers := limiter.Tiers(weir.Tier{Limit: 9, Duration: 30 * day})
+	months := limiter.Calendar(weir.Month, nil)
+	for _, tt := range []struct {
+		of    weir.Counter
+		per   time.Duration
+		lasts time.Duration
+	}{
+		{limiter.FixedWindow(), time.Hour, day},
+		{limiter.FixedWindow(), 40 * day, 80 * day},
+		{months, time.Hour, 2 * months.About().Window},
+		{tiers, time.Hour, 2 * tiers.About().Longest},
+	} {
+		f, err := New(silent{tt.of}, tt.of, Config{Now: func() time.Time { return now }})
+		require.NoError(t, err)
+		r := weir.Request{Key: "a", Limit: 5, Duration: tt.per}
+		f.Do(t.Context(), []*weir.Op{{Verb: weir.OpReset, Request: r}})
+		if w := tt.of.About().Window; w > 0 {
+			r.Duration = w
+		}
+		a := f.ledger.open(&r, now, time.Time{})
+		assert.Equal(t, now.Add(tt.lasts), a.reset, "%v in %v", tt.of.About(), tt.per)
 	}
 }

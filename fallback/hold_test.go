@@ -285,3 +285,15 @@ func TestReleaseOfALocalPlaceIsNoCall(t *testing.T) {
 		}
 	})
 }
+
+// Work that was denied has no place to give back.
+func TestADeniedHoldHasNoReceipt(t *testing.T) {
+	f := newFallback(t, limiterOn(t, nil).InFlight(), limiterOn(t, nil).InFlight(), tripAtOnce)
+	for n := range 3 {
+		op := &weir.Op{Verb: weir.OpHold, Request: weir.Request{Key: "a", Limit: 1, Duration: time.Minute}}
+		f.Do(t.Context(), []*weir.Op{op})
+		require.NoError(t, op.Err)
+		assert.Equal(t, n == 0, op.Result.Allowed())
+		assert.Equal(t, n == 0, op.Receipt != weir.Receipt{})
+	}
+}
