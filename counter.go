@@ -33,7 +33,7 @@ type Counter interface {
 	// Counters with one Store may go together; others are of this Counter alone. Changes of an Op
 	// besides the Verb's outcome it changes back.
 	//
-	// A bad Request gets [ErrID] or [ErrScale] as in Run, a verb that it cannot do Op.Unsupported, and
+	// A bad Request gets the error of [About.Check], a verb that it cannot do Op.Unsupported, and
 	// any op that is done a nil Err. A decision, which OpTake, OpTakeAll, OpLookup, OpHold and OpPeek
 	// make, has a Source and, where Do knows it, Left.
 	Do(ctx context.Context, ops []*Op)
@@ -262,6 +262,20 @@ func (a *About) Until(
 		return expires, time.Duration(spacing), true
 	}
 	return until, 0, false
+}
+
+// Check returns the error of a bad Request, for a store: [ErrID] for a bad Key and, unless the
+// Counter has a Duration of its own, [ErrScale] for a bad Duration.
+func (a *About) Check(r *Request) error {
+	switch n := len(r.Key); {
+	case n == 0:
+		return &inputError{"weir: bad key: it is empty, want 1 to 1024 bytes", ErrID}
+	case n > maxID:
+		return &inputError{fmt.Sprintf("weir: bad key: %d bytes, at most %d", n, maxID), ErrID}
+	case a.Bound || a.Period != "":
+		return nil
+	}
+	return checkDuration(r.Duration)
 }
 
 // Unreleasable returns the error of a hit of work in flight, by a call that has no way to release

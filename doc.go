@@ -86,7 +86,8 @@ package weir
 // What callers see:
 //
 //	limiter.go       Limiter: New, Stats, Close; the errors
-//	strategy.go      Strategy, Request, Result; where a Strategy counts; bounds
+//	strategy.go      Strategy, Request, Result; where a Strategy counts; bounds, and what is beyond
+//	                 them
 //	counter.go       Counter, Op and its Verbs, About; how an Op and the engine meet
 //	limit.go         Limit: all that it can do; NewLimit
 //	outcome.go       Outcome, and how people read it; how much is left, where a Result does not say

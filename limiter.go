@@ -56,13 +56,6 @@ var (
 	// ErrClosed: the limiter was closed.
 	ErrClosed = engine.ErrClosed
 
-	// ErrID: the id, or a request's key, is empty or longer than 1 KiB.
-	ErrID = errors.New("weir: bad id")
-
-	// ErrScale: the scale, or a Duration, is not a whole number of milliseconds from 1 ms to 365
-	// days.
-	ErrScale = errors.New("weir: bad scale")
-
 	// ErrLimit: the limit is negative, or a burst takes longer to refill than time can be counted.
 	ErrLimit = errors.New("weir: bad limit")
 )

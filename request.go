@@ -126,7 +126,7 @@ func (s *reader) parse(r *Request) (p params, err error) {
 	switch {
 	case uint(len(r.Key)-1) >= maxID, uint64(p.Scale-1) >= maxScale && s.duration == 0,
 		time.Duration(p.Scale*msec) != duration:
-		return p, s.l.fail(checkRequest(r.Key, duration))
+		return p, s.l.fail(s.about.Check(r))
 	case s.l.closed.Load():
 		return p, s.l.fail(ErrClosed)
 	case s.preparer != nil:
@@ -289,42 +289,6 @@ func (s *reader) catchUp(op *Op, in engine.Store) error {
 		err = in.Admit(op.Key, op.Meta, p)
 	}
 	return s.l.fail(err)
-}
-
-// inputError is an error about bad input, in the words of the call: CheckRate has an ID and a
-// scale, other calls have a key and a duration.
-type inputError struct {
-	text string
-	is   error
-}
-
-// Error implements error.
-func (e *inputError) Error() string { return e.text }
-
-// Unwrap returns ErrID or ErrScale.
-func (e *inputError) Unwrap() error { return e.is }
-
-// checkRequest fails for a bad key or duration.
-func checkRequest(key string, d time.Duration) error {
-	switch {
-	case key == "":
-		return &inputError{"weir: bad key: it is empty, want 1 to 1024 bytes", ErrID}
-	case len(key) > maxID:
-		return &inputError{fmt.Sprintf("weir: bad key: %d bytes, at most %d", len(key), maxID), ErrID}
-	}
-	return checkDuration(d)
-}
-
-// checkDuration fails for a bad duration.
-func checkDuration(d time.Duration) error {
-	switch {
-	case d < time.Millisecond || d > maxScale*time.Millisecond:
-		return &inputError{fmt.Sprintf("weir: bad duration: %v, want 1ms to 8760h", d), ErrScale}
-	case d%time.Millisecond != 0:
-		return &inputError{
-			fmt.Sprintf("weir: bad duration: %v is not a whole number of milliseconds", d), ErrScale}
-	}
-	return nil
 }
 
 // checkTiers fails for bad tiers.

@@ -2,6 +2,8 @@ package weir
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -57,6 +59,41 @@ type Request struct {
 	// Lasting has a token bucket elsewhere count Key in one bucket, whatever the Duration is. A Limit
 	// with a name sets it, so that its counts outlast a change of its numbers; others ignore it.
 	Lasting bool
+}
+
+// The errors of a bad Request, which [Limiter.CheckRate] has too.
+var (
+	// ErrID: the id, or a request's key, is empty or longer than 1 KiB.
+	ErrID = errors.New("weir: bad id")
+
+	// ErrScale: the scale, or a Duration, is not a whole number of milliseconds from 1 ms to 365
+	// days.
+	ErrScale = errors.New("weir: bad scale")
+)
+
+// inputError is an error about bad input, in the words of the call: CheckRate has an ID and a
+// scale, other calls have a key and a duration.
+type inputError struct {
+	text string
+	is   error
+}
+
+// Error implements error.
+func (e *inputError) Error() string { return e.text }
+
+// Unwrap returns ErrID or ErrScale.
+func (e *inputError) Unwrap() error { return e.is }
+
+// checkDuration fails for a bad duration.
+func checkDuration(d time.Duration) error {
+	switch {
+	case d < time.Millisecond || d > maxScale*time.Millisecond:
+		return &inputError{fmt.Sprintf("weir: bad duration: %v, want 1ms to 8760h", d), ErrScale}
+	case d%time.Millisecond != 0:
+		return &inputError{
+			fmt.Sprintf("weir: bad duration: %v is not a whole number of milliseconds", d), ErrScale}
+	}
+	return nil
 }
 
 // State is the verdict of a Strategy: Deny or Allow.

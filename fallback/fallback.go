@@ -367,15 +367,14 @@ func (f *Fallback) probe(ctx context.Context, key string) (called time.Time, err
 
 // validate fails for requests out of the bounds of weir.Request, which need no call and no account.
 func (f *Fallback) validate(ctx context.Context, r *weir.Request) error {
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return fmt.Errorf("fallback: %w", ctx.Err())
-	case !bounds.Key(r.Key):
-		return fmt.Errorf("fallback: key of %d bytes: %w", len(r.Key), weir.ErrID)
-	case !f.cfg.OwnLimits && f.about.Window == 0 && !bounds.Duration(r.Duration):
-		return fmt.Errorf("fallback: duration %v: %w", r.Duration, weir.ErrScale)
 	}
-	return nil
+	err := f.about.Check(r)
+	if f.cfg.OwnLimits && errors.Is(err, weir.ErrScale) {
+		return nil
+	}
+	return err
 }
 
 // exceeds reports whether the Cost of r exceeds its Limit, so that r can never pass.

@@ -8,16 +8,12 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/algorithm"
 	"github.com/weirgo/weir/internal/core/arith"
-	"github.com/weirgo/weir/internal/core/bounds"
 )
 
 // byDuration is the period of most strategies: r.Duration in ms.
 type byDuration struct{}
 
 func (byDuration) period(r *weir.Request) (string, error) {
-	if !bounds.Duration(r.Duration) {
-		return "", fmt.Errorf("redislimit: duration %v: %w", r.Duration, weir.ErrScale)
-	}
 	return strconv.FormatInt(r.Duration.Milliseconds(), 10), nil
 }
 

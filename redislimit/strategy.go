@@ -2,7 +2,6 @@ package redislimit
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/core/bounds"
 )
 
 const maxCount = 1<<53 - 1 // a Lua number holds every integer up to here
@@ -192,8 +190,8 @@ func (s *Strategy) prepare(op any, r *weir.Request,
 // tag, which puts all of one caller's keys into one slot of a Cluster. No two of (kind, period,
 // caller) have one key.
 func (s *Strategy) key(r *weir.Request) (string, error) {
-	if !bounds.Key(r.Key) {
-		return "", fmt.Errorf("redislimit: key of %d bytes: %w", len(r.Key), weir.ErrID)
+	if err := s.about.Check(r); err != nil {
+		return "", err
 	}
 	period, err := s.protocol.period(r)
 	if err != nil {

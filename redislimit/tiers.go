@@ -3,6 +3,7 @@ package redislimit
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,16 +23,21 @@ func namesOf(tiers []weir.Tier) ([]string, error) {
 	}
 	names := make([]string, len(tiers))
 	for i, given := range tiers {
-		name, err := byDuration{}.period(&weir.Request{Duration: given.Duration})
-		if err != nil {
+		if err := checkDuration(given.Duration); err != nil {
 			return nil, err
 		}
+		name := strconv.FormatInt(given.Duration.Milliseconds(), 10)
 		if slices.Contains(names[:i], name) {
 			return nil, fmt.Errorf("redislimit: two tiers of %v: %w", given.Duration, weir.ErrScale)
 		}
 		names[i] = name
 	}
 	return names, nil
+}
+
+// checkDuration fails for a bad Duration of a tier.
+func checkDuration(d time.Duration) error {
+	return new(weir.About).Check(&weir.Request{Key: "any", Duration: d})
 }
 
 // Resolution returns the same tiers with slices of d, and with each tier counting one slice more,
@@ -41,7 +47,7 @@ func namesOf(tiers []weir.Tier) ([]string, error) {
 // slice) and 1,368 bytes (MEMORY USAGE; 104).
 func (t *Tiers) Resolution(d time.Duration) *Tiers {
 	fine, ms := t.protocol.(several), d.Milliseconds()
-	_, err := byDuration{}.period(&weir.Request{Duration: d})
+	err := checkDuration(d)
 	switch {
 	case fine.bad != nil:
 		return t

@@ -19,9 +19,6 @@ const (
 // ErrNothing is part of the error for a Strategy whose Run breaks its contract.
 var ErrNothing = errors.New("neither a Result nor an error")
 
-// Key reports whether a Request may have the key.
-func Key(key string) bool { return 0 < len(key) && len(key) <= MaxKey }
-
 // Duration reports whether a Request may have the Duration: a whole number of milliseconds.
 func Duration(d time.Duration) bool {
 	return 0 < d && d <= MaxDuration && d%time.Millisecond == 0

@@ -2,18 +2,11 @@ package bounds
 
 import (
 	"math"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 )
-
-func TestKey(t *testing.T) {
-	for n, want := range map[int]bool{0: false, 1: true, 1024: true, 1025: false} {
-		assert.Equal(t, want, Key(strings.Repeat("k", n)), "%d bytes", n)
-	}
-}
 
 func TestDuration(t *testing.T) {
 	const year = 365 * 24 * time.Hour
