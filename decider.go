@@ -325,39 +325,80 @@ func CounterOf(s Strategy) Counter {
 			return c
 		}
 	}
-	l := &lifted{strategy: s}
-	l.about = About{Of: l, Verbs: VerbsOf(OpTake), named: s}
+	a := About{Verbs: VerbsOf(OpTake), named: s}
 	if equal(s, s) {
-		l.about.Counts = s
+		a.Counts = s
 	}
-	return l
+	return byFunc(a, func(ctx context.Context, op *Op) { run(ctx, s, op) })
 }
 
-// lifted is a Strategy as a Counter.
-type lifted struct {
-	strategy Strategy
-	about    About
+// run does an OpTake by the Run of a Strategy.
+func run(ctx context.Context, s Strategy, op *Op) {
+	res, err := s.Run(ctx, &op.Request)
+	op.Err = err
+	switch {
+	case err != nil:
+	case res == nil:
+		op.Err = fmt.Errorf("weir: %s returned %w: %w", (&About{named: s}).String(), bounds.ErrNothing,
+			errors.ErrUnsupported)
+	default:
+		op.Result = *res
+	}
 }
 
-func (l *lifted) About() *About { return &l.about }
+// NewCounter returns the Counter that a describes, for a store that does one op after the other: of
+// a only Verbs must be set. do does an op, one of these Verbs, and sets its Result or its Err; it
+// is safe for concurrent use. Its Request has passed [About.Check], and an [OpReturn] is of an
+// admission, whose period may have ended. The Counter gives no Receipts. In a store of fixed
+// windows do is, but for OpReturn:
+//
+//	op.Result = op.Decide(counted, end) // by the count of Key in Duration until end
+//	if op.Verb == weir.OpTake { counted = op.Result.TotalRequests }
+//
+// The example of weirtest.TestStrategy is such a store in a map.
+func NewCounter(a About, do func(ctx context.Context, op *Op)) Counter {
+	f := byFunc(a, func(ctx context.Context, op *Op) {
+		op.Err = nil
+		if op.Verb != OpResetPrefix {
+			op.Err = a.Check(&op.Request)
+		}
+		admitted := op.Result.Allowed() && (a.Bound || op.Cost <= op.Limit)
+		if op.Err == nil && (op.Verb != OpReturn || admitted) {
+			op.Source, op.Left, op.FullAt = FromLocal, 0, time.Time{}
+			do(ctx, op)
+		}
+	})
+	f.about.Counts = f
+	return f
+}
 
-func (l *lifted) Run(ctx context.Context, r *Request) (*Result, error) { return Run(ctx, l, r) }
+// function is a Counter by a function, which does one op.
+type function struct {
+	about About
+	do    func(ctx context.Context, op *Op)
+}
 
-func (l *lifted) Do(ctx context.Context, ops []*Op) {
+// byFunc returns the Counter that a describes, with an About of its own.
+func byFunc(a About, do func(ctx context.Context, op *Op)) *function {
+	f := &function{a, do}
+	f.about.Of = f
+	return f
+}
+
+// About implements [Counter].
+func (f *function) About() *About { return &f.about }
+
+// Run implements [Strategy].
+func (f *function) Run(ctx context.Context, r *Request) (*Result, error) { return Run(ctx, f, r) }
+
+// Do implements [Counter].
+func (f *function) Do(ctx context.Context, ops []*Op) {
 	for _, op := range ops {
-		if op.Verb != OpTake || op.Keep || op.Backlog != nil {
-			op.Err = op.Unsupported(&l.about)
+		more := op.Verb == OpTake && (op.Keep || op.Backlog != nil)
+		if more || !f.about.Verbs.Has(op.Verb) {
+			op.Err = op.Unsupported(&f.about)
 			continue
 		}
-		res, err := l.strategy.Run(ctx, &op.Request)
-		op.Err = err
-		switch {
-		case err != nil:
-		case res == nil:
-			op.Err = fmt.Errorf("weir: %s returned %w: %w", l.about.String(), bounds.ErrNothing,
-				errors.ErrUnsupported)
-		default:
-			op.Result = *res
-		}
+		f.do(ctx, op)
 	}
 }

@@ -65,12 +65,13 @@
 // # For authors of stores and middlewares
 //
 // A program that only limits needs none of these. A Strategy of your own can be one method, Run. A
-// store that can do more is a [Counter]: Do takes one [Op] or several, each with a [Verb], and
-// [About] describes the Counter and has its [Verbs]. An admission that may be given back has a
-// [Receipt]; a [Lapse] is how it ends, and a [Source] who decided. Package fallback adds a local
-// Counter to one elsewhere, and has it catch up with a [Backlog]. [CounterOf] makes a Counter of
-// any Strategy, or finds the one of a Limit. Package limits has the state that a middleware keeps
-// of several limits. weirtest.TestStrategy tests that a Counter can do all that its About says.
+// store that can do more is a [Counter]: [NewCounter] makes one of a function that does an [Op],
+// with a [Verb]. A Counter of your own has Do, which takes one Op or several, and an [About], which
+// describes the Counter and has its [Verbs]. An admission that may be given back has a [Receipt]; a
+// [Lapse] is how it ends, and a [Source] who decided. Package fallback adds a local Counter to one
+// elsewhere, and has it catch up with a [Backlog]. [CounterOf] makes a Counter of any Strategy, or
+// finds the one of a Limit. Package limits has the state that a middleware keeps of several limits.
+// weirtest.TestStrategy tests that a Counter can do all that its About says.
 //
 // # How it works
 //

@@ -3,6 +3,7 @@ package weir_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -1140,4 +1141,82 @@ func TestAnOpThatIsUsedAgainForgets(t *testing.T) {
 	out := windows.Outcome(t.Context(), op)
 	assert.False(t, out.Allowed())
 	assert.Zero(t, out.Left)
+}
+
+// A Request is decided as a fixed window does that has counted so much.
+func TestARequestIsDecidedByItsCount(t *testing.T) {
+	end := time.Unix(60, 0)
+	const most = math.MaxInt64
+	for name, row := range map[string]struct {
+		limit, cost, counted, total uint64
+		state                       weir.State
+		never                       bool
+	}{
+		"the last one":            {limit: 3, counted: 2, total: 3, state: weir.Allow},
+		"nothing is left":         {limit: 3, counted: 3, total: 3},
+		"the limit has fallen":    {limit: 3, counted: 9, total: 9},
+		"too little is left":      {limit: 3, cost: 2, counted: 2, total: 2},
+		"a cost over the limit":   {limit: 3, cost: 4, never: true},
+		"a limit of 0":            {never: true},
+		"the largest limit":       {limit: math.MaxUint64, cost: most, counted: 1, total: 1},
+		"a cost over the largest": {limit: math.MaxUint64, cost: most + 1, never: true},
+	} {
+		want := weir.Result{State: row.state, TotalRequests: row.total, ExpiresAt: end}
+		if row.never {
+			want.ExpiresAt = time.Time{}
+		}
+		r := weir.Request{Limit: row.limit, Cost: row.cost}
+		assert.Equal(t, want, r.Decide(row.counted, end), name)
+	}
+}
+
+// A Counter by a function gives it what it can do, and good Requests.
+func TestACounterByAFunction(t *testing.T) {
+	admitted := weir.Result{State: weir.Allow, TotalRequests: 1}
+	good := weir.Request{Key: "k", Limit: 3, Duration: time.Second}
+	short := weir.Request{Key: "k", Limit: 3}
+	for name, row := range map[string]struct {
+		op     weir.Op
+		bound  bool
+		period string
+		err    error
+		idle   bool // the function has nothing to do
+	}{
+		"a hit":               {op: weir.Op{Request: good}},
+		"another verb":        {op: weir.Op{Verb: weir.OpPeek, Request: good}, err: errors.ErrUnsupported},
+		"a Receipt is wanted": {op: weir.Op{Request: good, Keep: true}, err: errors.ErrUnsupported},
+		"a hit after a backlog": {op: weir.Op{Request: good, Backlog: new(weir.Backlog)},
+			err: errors.ErrUnsupported},
+		"a backlog":      {op: weir.Op{Verb: weir.OpCatchUp, Request: good, Backlog: new(weir.Backlog)}},
+		"a bad key":      {op: weir.Op{}, err: weir.ErrID},
+		"a bad Duration": {op: weir.Op{Request: short}, err: weir.ErrScale},
+		"a limit's own":  {op: weir.Op{Request: short}, bound: true},
+		"a calendar's":   {op: weir.Op{Request: short}, period: "day"},
+		"all keys":       {op: weir.Op{Verb: weir.OpResetPrefix}},
+		"an admission":   {op: weir.Op{Verb: weir.OpReturn, Request: good, Result: admitted}},
+		"a denial":       {op: weir.Op{Verb: weir.OpReturn, Request: good}, idle: true},
+		"a cost over the limit": {op: weir.Op{Verb: weir.OpReturn, Request: costing(good, 4),
+			Result: admitted}, idle: true},
+		"a cost over another limit": {op: weir.Op{Verb: weir.OpReturn, Request: costing(good, 4),
+			Result: admitted}, bound: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			done := false
+			about := weir.About{Bound: row.bound, Period: row.period, Verbs: weir.VerbsOf(weir.OpTake,
+				weir.OpReturn, weir.OpResetPrefix, weir.OpCatchUp)}
+			c := weir.NewCounter(about, func(_ context.Context, op *weir.Op) {
+				done = true
+				assert.NoError(t, op.Err)
+				assert.Equal(t, weir.FromLocal, op.Source)
+				assert.Zero(t, op.Left)
+				assert.Zero(t, op.FullAt)
+			})
+			assert.Same(t, c, weir.CounterOf(c))
+			assert.Same(t, c, c.About().Counts)
+			op := row.op
+			op.Err, op.FullAt, op.Left = errors.New("of the op before"), time.Now(), time.Hour
+			assert.ErrorIs(t, weir.Do(t.Context(), c, &op), row.err)
+			assert.Equal(t, row.err == nil && !row.idle, done)
+		})
+	}
 }

@@ -61,6 +61,20 @@ type Request struct {
 	Lasting bool
 }
 
+// Decide returns the Result of r in a period that ends at end, and in which cost of counted was
+// admitted: r is admitted if its Cost fits in what is left of its Limit. It is for stores, which
+// count the TotalRequests of the Result from then on.
+func (r *Request) Decide(counted uint64, end time.Time) Result {
+	limit, cost := min(r.Limit, math.MaxInt64), max(1, r.Cost)
+	switch {
+	case cost > limit:
+		return Result{TotalRequests: counted} // it can never pass
+	case counted > limit-cost:
+		return Result{TotalRequests: counted, ExpiresAt: end}
+	}
+	return Result{State: Allow, TotalRequests: counted + cost, ExpiresAt: end}
+}
+
 // The errors of a bad Request, which [Limiter.CheckRate] has too.
 var (
 	// ErrID: the id, or a request's key, is empty or longer than 1 KiB.

@@ -162,6 +162,13 @@ func TestLimitConforms(t *testing.T) {
 	})
 }
 
+// The example's store in a map conforms.
+func TestWindowsInAMapConform(t *testing.T) {
+	weirtest.TestStrategy(t, func(_ testing.TB, clock *weirtest.Clock) weir.Strategy {
+		return newWindows(clock.Now)
+	}, weirtest.Laws{Histories: slow.N(6, 60, 1000), Span: twice})
+}
+
 func TestAllConforms(t *testing.T) {
 	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy {
