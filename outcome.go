@@ -49,7 +49,7 @@ func (o Outcome) Never() bool {
 // unknown reports whether nobody knows when the request would pass: when work in flight is
 // released.
 func (o Outcome) unknown() bool {
-	return o.TotalRequests > 0 && o.By != nil && o.By.decider().inFlight
+	return o.TotalRequests > 0 && o.By != nil && o.By.isInFlight()
 }
 
 // wait returns for how long the request is denied, in words.
