@@ -335,15 +335,14 @@ func CounterOf(s Strategy) Counter {
 // run does an OpTake by the Run of a Strategy.
 func run(ctx context.Context, s Strategy, op *Op) {
 	res, err := s.Run(ctx, &op.Request)
-	op.Err = err
 	switch {
-	case err != nil:
-	case res == nil:
-		op.Err = fmt.Errorf("weir: %s returned %w: %w", (&About{named: s}).String(), bounds.ErrNothing,
+	case err == nil && res == nil:
+		err = fmt.Errorf("weir: %s returned %w: %w", (&About{named: s}).String(), bounds.ErrNothing,
 			errors.ErrUnsupported)
-	default:
+	case err == nil:
 		op.Result = *res
 	}
+	op.Err = err
 }
 
 // NewCounter returns the Counter that a describes, for a store that does one op after the other: of
