@@ -125,5 +125,5 @@ func (l *Limiter) lockWindow(id string, scaleMs int64) (c engine.LockedSlot, err
 	if err != nil {
 		return c, l.fail(err)
 	}
-	return l.stores.Slots[engine.FixedKind].Lock(id, scaleMs, noInstant, false)
+	return l.stores.Slots[engine.FixedKind].Lock(id, scaleMs, noInstant, false, present)
 }

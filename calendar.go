@@ -76,7 +76,7 @@ func (c *Calendar) Inspect(key string) (Bucket, error) {
 	if err != nil {
 		return Bucket{}, err
 	}
-	at, err := c.in.Lock(key, p.Scale, noInstant, false)
+	at, err := c.in.Lock(key, p.Scale, noInstant, false, present)
 	if err != nil {
 		return Bucket{}, err
 	}

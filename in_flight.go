@@ -131,7 +131,7 @@ func (s *InFlight) freed(r *Request) (<-chan struct{}, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := s.in.Lock(r.Key, p.Scale, true)
+	h, err := s.in.Lock(r.Key, p.Scale, true, present)
 	if err != nil {
 		return nil, s.l.fail(err)
 	}

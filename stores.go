@@ -399,7 +399,7 @@ func (s *stateStrategy[S]) hits(r *Request) ([]Hit, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := s.in.Lock(r.Key, p.Scale, false)
+	h, err := s.in.Lock(r.Key, p.Scale, false, present)
 	if err != nil {
 		return nil, err
 	}

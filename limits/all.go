@@ -115,9 +115,8 @@ func (a *Several) Take(ctx context.Context, key string, cost uint64) (weir.Outco
 func (a *Several) Hold(ctx context.Context, key string) (*weir.Held, error) {
 	l := getAttempts(len(a.strategies))
 	defer putAttempts(l)
-	a.ask(*l, &weir.Request{Key: key})
 	held := -1
-	for i := range *l {
+	for i := range a.ask(*l, &weir.Request{Key: key}) {
 		m := &(*l)[i]
 		if !m.InFlight() {
 			continue
@@ -149,9 +148,7 @@ func (a *Several) Hold(ctx context.Context, key string) (*weir.Held, error) {
 func (a *Several) Peek(ctx context.Context, key string) (weir.Outcome, error) {
 	l := getAttempts(len(a.strategies))
 	defer putAttempts(l)
-	r := weir.Request{Key: key}
-	a.ask(*l, &r)
-	for i := range *l {
+	for i := range a.ask(*l, &weir.Request{Key: key}) {
 		(*l)[i].Op.Full = true
 	}
 	by, err := l.look(ctx)
@@ -190,8 +187,7 @@ func (a *Several) decide(
 	}
 	l := getAttempts(len(a.strategies))
 	defer putAttempts(l)
-	a.ask(*l, &r)
-	for i := range *l {
+	for i := range a.ask(*l, &r) {
 		(*l)[i].Op.AtOnce, (*l)[i].Op.Full = atOnce, !atOnce
 	}
 	if err := l.decide(ctx); err != nil {
@@ -282,24 +278,20 @@ func (a *Several) Do(ctx context.Context, ops []*weir.Op) {
 }
 
 func (a *Several) take(ctx context.Context, op *weir.Op) error {
-	var l Attempts
-	if op.Keep {
-		l = a.ask(nil, &op.Request) // the Receipt keeps them
-	} else {
-		pooled := getAttempts(len(a.strategies))
-		defer putAttempts(pooled)
-		l = a.ask(*pooled, &op.Request)
+	l := getAttempts(len(a.strategies))
+	if !op.Keep { // else the Receipt keeps them
+		defer putAttempts(l)
 	}
-	for i := range l {
-		l[i].Op.Keep, l[i].Op.AtOnce = op.Keep, op.AtOnce
+	for i := range a.ask(*l, &op.Request) {
+		(*l)[i].Op.Keep, (*l)[i].Op.AtOnce = op.Keep, op.AtOnce
 	}
 	if err := l.decide(ctx); err != nil {
 		return err
 	}
-	m := &l[l.Binding()]
+	m := &(*l)[l.Binding()]
 	op.Result, op.Left = m.Op.Result, m.Op.Left
 	if op.Keep {
-		op.Receipt = weir.Receipt{Of: &l}
+		op.Receipt = weir.Receipt{Of: l}
 		if op.Result.Allowed() {
 			op.Receipt.Cost = max(1, op.Cost)
 		}

@@ -187,7 +187,7 @@ func TestStatesCopyTheirStrings(t *testing.T) {
 	}
 	_, _, err := all.Logs.Count("m", header[:6], call(1, 1))
 	require.NoError(t, err)
-	h, err := all.Logs.Lock("m", minute, false)
+	h, err := all.Logs.Lock("m", minute, false, Present)
 	require.NoError(t, err)
 	defer h.Unlock(states.Seen)
 	_, meta := h.State.Hit(0)

@@ -273,7 +273,7 @@ func (d *decoder) queue(spaced bool) error {
 	if _, err := d.join(&s.Keys); err != nil {
 		return err
 	}
-	h, err := s.Lock(id, scale, true)
+	h, err := s.Lock(id, scale, true, Present)
 	if err != nil {
 		return err
 	}
@@ -304,7 +304,7 @@ func restore[S totaled[S]](d *decoder, s States[S], id string, scaleMs int64, sa
 	if _, err := d.join(&s.Keys); err != nil {
 		return err
 	}
-	h, err := s.Lock(id, scaleMs, true)
+	h, err := s.Lock(id, scaleMs, true, Present)
 	if err != nil {
 		return err
 	}

@@ -152,7 +152,7 @@ type Queues struct {
 // that. It fails with ctx, with room.ErrFull, and with ErrClosed.
 func (s *Queues) Pass(ctx context.Context, id string, c *Call) (v Verdict, now int64, err error) {
 	for p := c.Params; ; {
-		h, err := s.lockAsOf(id, p.Scale, !p.ExceedsLimit(), c.AsOf)
+		h, err := s.Lock(id, p.Scale, !p.ExceedsLimit(), c.AsOf)
 		if err != nil {
 			return v, 0, err
 		}

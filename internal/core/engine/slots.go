@@ -129,7 +129,7 @@ func (s *Slots) decideLocked(
 ) (v Verdict, now int64, err error) {
 	// A new caller's bucket is made, since a cost within the limit is admitted then.
 	create := to == toCount && c.Cost <= c.Limit
-	in, err := s.lockAsOf(id, c.Scale, algorithm.Never, create, c.AsOf)
+	in, err := s.Lock(id, c.Scale, algorithm.Never, create, c.AsOf)
 	if err != nil {
 		return v, 0, err
 	}
@@ -170,7 +170,7 @@ func (s *Slots) decideOn(c *LockedSlot, p Params, to purpose) (v Verdict, err er
 func (s *Slots) update(
 	id string, scaleMs int64, create bool, since int64, change func(*LockedSlot) slots.Content,
 ) error {
-	c, err := s.Lock(id, scaleMs, since, create)
+	c, err := s.Lock(id, scaleMs, since, create, Present)
 	if err != nil {
 		return err
 	}
@@ -198,14 +198,11 @@ type LockedSlot struct {
 // Lock locks the bucket of a caller, and reads the clock. A caller without a bucket has an empty
 // content, of a fixed window that of the window that runs, or of since if that is later. It fails
 // with room.ErrFull.
-func (s *Slots) Lock(id string, scaleMs, since int64, create bool) (c LockedSlot, err error) {
-	return s.lockAsOf(id, scaleMs, since, create, Present)
-}
-
-// lockAsOf is Lock for a decision as of an instant, if that is before the reading. Where an earlier
-// bucket of the caller may have been removed since, it is the reading all the same; and so of fixed
-// windows, since one that has ended is over.
-func (s *Slots) lockAsOf(
+//
+// Now is asOf, if that is before the reading. Where an earlier bucket of the caller may have been
+// removed since, it is the reading all the same; and so of fixed windows, since one that has ended
+// is over.
+func (s *Slots) Lock(
 	id string, scaleMs, since int64, create bool, asOf int64,
 ) (c LockedSlot, err error) {
 	if s.Kind == FixedKind {
@@ -368,7 +365,7 @@ func (s *Slots) merge(id string, scaleMs, since, end int64, saved slots.Content)
 
 // Reset implements [Store].
 func (s *Slots) Reset(id string, p Params) error {
-	c, err := s.Lock(id, p.Scale, algorithm.Never, false)
+	c, err := s.Lock(id, p.Scale, algorithm.Never, false, Present)
 	if err == nil {
 		c.Remove()
 	}

@@ -18,7 +18,7 @@ func TestAbsenceRaisesTheHorizon(t *testing.T) {
 	for _, k := range []slots.Kind{FixedKind, TokenKind} {
 		s := &all.Slots[k]
 		now.Store(1500 * msec)
-		c, err := s.Lock("id", 1000, algorithm.Never, false)
+		c, err := s.Lock("id", 1000, algorithm.Never, false, Present)
 		require.NoError(t, err)
 		require.Nil(t, c.Slot)
 		c.Unlock()
@@ -40,7 +40,7 @@ func TestBucketsOutliveTheirSlots(t *testing.T) {
 		s := &all.Slots[CounterKind]
 		p := Params{Scale: 1, Limit: 2, Cost: 1}
 		bucket := func() (*slots.Slot, slots.Identity) {
-			c, err := s.Lock(id, 1, algorithm.Never, false)
+			c, err := s.Lock(id, 1, algorithm.Never, false, Present)
 			require.NoError(t, err)
 			defer c.Unlock()
 			return c.Slot, c.Identity()

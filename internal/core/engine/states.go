@@ -58,13 +58,10 @@ func newStates[S states.State](
 
 func empty[S any](states.Key) *S { return new(S) }
 
-// Lock returns the state of a caller, locked. If there is none it makes one if create is set, and
-// otherwise returns one that is empty and not kept. Only making one fails, with room.ErrFull.
-func (s *States[S]) Lock(id string, scaleMs int64, create bool) (states.Locked[S], error) {
-	return s.lockAsOf(id, scaleMs, create, Present)
-}
-
-func (s *States[S]) lockAsOf(
+// Lock returns the state of a caller, locked as of an instant. If there is none it makes one if
+// create is set, and otherwise returns one that is empty and not kept. Only making one fails, with
+// room.ErrFull.
+func (s *States[S]) Lock(
 	id string, scaleMs int64, create bool, asOf int64,
 ) (states.Locked[S], error) {
 	return s.Table.LockAsOf(s.Key(id, scaleMs), create, asOf)
@@ -93,7 +90,7 @@ func (s *States[S]) decided(c *Call, h *states.Locked[S], v Verdict) {
 func (s *States[S]) Count(id, meta string, c *Call) (v Verdict, now int64, err error) {
 	p := c.Params
 	for {
-		h, err := s.lockAsOf(id, p.Scale, !p.ExceedsLimit(), c.AsOf)
+		h, err := s.Lock(id, p.Scale, !p.ExceedsLimit(), c.AsOf)
 		if err != nil {
 			return v, 0, err
 		}
@@ -119,7 +116,7 @@ func (s *States[S]) Count(id, meta string, c *Call) (v Verdict, now int64, err e
 
 // Look implements [Store].
 func (s *States[S]) Look(id string, c *Call) (v Verdict, now int64, err error) {
-	h, err := s.lockAsOf(id, c.Scale, false, c.AsOf)
+	h, err := s.Lock(id, c.Scale, false, c.AsOf)
 	if err != nil {
 		return v, 0, err
 	}
@@ -134,7 +131,7 @@ func (s *States[S]) Forecast(_ string, _ Params, _, expires int64) int64 { retur
 
 // Refund implements [Store].
 func (s *States[S]) Refund(id, meta string, p Params, t Taken) error {
-	h, err := s.Lock(id, p.Scale, false)
+	h, err := s.Lock(id, p.Scale, false, Present)
 	if err != nil {
 		return err
 	}
@@ -171,7 +168,7 @@ func (s *States[S]) Raise(id, meta string, p Params, expires, total int64) error
 // change makes the state of a caller if there is none, and changes it.
 func (s *States[S]) change(id, meta string, p Params, change func(states.Locked[S])) error {
 	for {
-		h, err := s.Lock(id, p.Scale, true)
+		h, err := s.Lock(id, p.Scale, true, Present)
 		if err != nil {
 			return err
 		}
@@ -189,7 +186,7 @@ func (s *States[S]) change(id, meta string, p Params, change func(states.Locked[
 
 // Reset implements [Store].
 func (s *States[S]) Reset(id string, p Params) error {
-	h, err := s.Lock(id, p.Scale, false)
+	h, err := s.Lock(id, p.Scale, false, Present)
 	if err == nil && h.Entry != nil {
 		s.clear(h)
 	}
