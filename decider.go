@@ -75,31 +75,12 @@ func (d *decider) ofTiers(m *Limit) (all []*Limit) {
 	return all
 }
 
-// failing counts for a Limit that cannot count: each op fails, and Stats counts that.
-type failing struct {
-	about *About
-	err   error
-}
-
-func newFailing(c Counter, err error) *failing {
-	f := &failing{err: err}
-	f.about = c.About().By(f)
+// newFailing returns the Counter of a Limit that cannot count by c: each op fails, and Stats counts
+// that.
+func newFailing(c Counter, err error) Counter {
+	f := byFunc(About{}, func(_ context.Context, op *Op) { op.Err = c.About().Limiter.fail(err) })
+	f.about, f.all = *c.About().By(f), true
 	return f
-}
-
-// About implements [Counter].
-func (f *failing) About() *About { return f.about }
-
-// Run implements [Strategy].
-func (f *failing) Run(context.Context, *Request) (*Result, error) {
-	return nil, f.about.Limiter.fail(f.err)
-}
-
-// Do implements [Counter].
-func (f *failing) Do(_ context.Context, ops []*Op) {
-	for _, op := range ops {
-		op.Err = f.about.Limiter.fail(f.err)
-	}
 }
 
 // find returns the slot of a known caller, with its state as read before the key was compared, and
@@ -375,11 +356,12 @@ func NewCounter(a About, do func(ctx context.Context, op *Op)) Counter {
 type function struct {
 	about About
 	do    func(ctx context.Context, op *Op)
+	all   bool // it does all ops, whatever they ask for
 }
 
 // byFunc returns the Counter that a describes, with an About of its own.
 func byFunc(a About, do func(ctx context.Context, op *Op)) *function {
-	f := &function{a, do}
+	f := &function{about: a, do: do}
 	f.about.Of = f
 	return f
 }
@@ -394,7 +376,7 @@ func (f *function) Run(ctx context.Context, r *Request) (*Result, error) { retur
 func (f *function) Do(ctx context.Context, ops []*Op) {
 	for _, op := range ops {
 		more := op.Verb == OpTake && (op.Keep || op.Backlog != nil)
-		if more || !f.about.Verbs.Has(op.Verb) {
+		if !f.all && (more || !f.about.Verbs.Has(op.Verb)) {
 			op.Err = op.Unsupported(&f.about)
 			continue
 		}

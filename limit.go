@@ -287,6 +287,9 @@ func (m *Limit) run(ctx context.Context, r *Request, atOnce bool, res *Result) (
 	return c.op.Err
 }
 
+// isInFlight reports whether the limit bounds work in flight.
+func (m *Limit) isInFlight() bool { return m.decider().inFlight }
+
 func (m *Limit) seriesName(with ...uint64) windows.SeriesName {
 	if m.name != "" {
 		return windows.SeriesName{Name: m.name}
