@@ -202,6 +202,27 @@ func TestAnAnswerWhileLocalTakesBack(t *testing.T) {
 	})
 }
 
+// Local takes back a call under way by its Receipt: exactly that, and nothing after a reset.
+func TestCallsUnderWayAreTakenBackByReceipt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var receipts []weir.Receipt
+		here := newAround(local(t), func(
+			ctx context.Context, op *weir.Op, next func(context.Context, *weir.Op),
+		) {
+			if op.Verb == weir.OpReturn {
+				receipts = append(receipts, op.Receipt)
+			}
+			next(ctx, op)
+		})
+		a := newAtTheGate(t, here, nil)
+		a.begin(t, weir.Request{Key: "a", Limit: 5, Duration: 24 * time.Hour}, 2)
+		a.end(errDown, 0, 1)
+		require.Len(t, receipts, 1)
+		assert.NotNil(t, receipts[0].Of)
+		assert.EqualValues(t, 1, receipts[0].Cost)
+	})
+}
+
 // A call whose caller has left is under way until it fails.
 func TestCallsUnderWayOfCallersThatLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
