@@ -301,9 +301,6 @@ func (m *Limit) seriesName(with ...uint64) windows.SeriesName {
 	return windows.SeriesName{Numbers: numbers}
 }
 
-// isInFlight reports whether the limit bounds work in flight.
-func (m *Limit) isInFlight() bool { return m.decider().inFlight }
-
 // setOutcome sets out, which is zero, for a verdict at now on a limit of most, of which all
 // is left again at full. To return it by value would copy words that are being stored, for which
 // each load waits.
