@@ -14,9 +14,10 @@
 // 100 ms on 1.5 times and 50 ms), or Config.Goal. If requests take longer, fewer are admitted. If
 // far fewer in flight take nearly as long, they do not wait for each other but for something else,
 // such as a dependency: then the limit goes back, and the goal is 1.5 times as long as they take.
-// Where nothing is refused the limit only rises. No goroutine and no signal of the CPU is needed.
-// The limit starts at 100, or 16 times GOMAXPROCS if that is more, and is at least 4, or
-// Config.Most if that is less.
+// If the service is full within five seconds of its start, four in flight are tried once: where as
+// many are served as with more, that is how long requests take in calm. Where nothing is refused
+// the limit only rises. No goroutine and no signal of the CPU is needed. The limit starts at 100,
+// or 16 times GOMAXPROCS if that is more, and is at least 4, or Config.Most if that is less.
 //
 // # Classes and shares
 //
@@ -42,9 +43,10 @@
 //     time that a request takes; so does a service of seconds that gets slower.
 //   - If one request in a hundred takes 500 times as long as others, the latency is seldom known
 //     to 15 %, and a few in a thousand are refused in calm.
-//   - A service that is slow from its start on is taken for one that is so in calm, and load at the
-//     capacity for minutes makes queues in which nothing is refused: the limit then rises by 10 %
-//     at a time, until requests take the goal. With Config.Goal that is a known number.
+//   - A service of more than some four workers that is slow from its start on is taken for one that
+//     is so in calm, and load at the capacity for minutes makes queues in which nothing is refused:
+//     the limit then rises by 10 % at a time, until requests take the goal. With Config.Goal that
+//     is a known number.
 //   - A place that is held for hours, as by a stream, takes from the limit as long: Drop it when
 //     the stream begins.
 //   - It cannot know that clients have left: Abandon their requests. If none waits for longer than

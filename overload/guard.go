@@ -156,7 +156,7 @@ func (g *Guard) measure(now, entered, inFlight int64, abandoned bool) {
 	if abandoned && entered >= w.changed {
 		w.left++
 	}
-	if !w.over(now, f.goal == 0) {
+	if !w.over(now, f.goal == 0) && !f.probeFails(now) {
 		return
 	}
 	before, all := f.limit, g.allRefused()

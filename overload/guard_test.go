@@ -278,6 +278,44 @@ func TestARequestThatIsDroppedIsNotMeasured(t *testing.T) {
 	assert.Equal(t, before.Latency, g.Stats().Latency)
 }
 
+// fullFromTheStart has as many requests in flight as the guard admits, and returns what it knows
+// after 2,000. Request n ends so long after the one before it.
+func fullFromTheStart(t *testing.T, each func(n, inFlight int) time.Duration) overload.Stats {
+	clock := weirtest.NewClock(time.Unix(1e9, 0))
+	g := guardOf(t, overload.Config{Now: clock.Now})
+	var inFlight []*overload.Place
+	for n := range 2000 {
+		more, _ := fill(t, g, "", overload.Critical)
+		inFlight = append(inFlight, more...)
+		clock.Advance(each(n, len(inFlight)))
+		inFlight[0].Leave()
+		inFlight = inFlight[1:]
+	}
+	return g.Stats()
+}
+
+// A service that is full from its start seems to be as slow in calm. If the guard believed that,
+// one that gets slower the more it does at a time would stay slow.
+func TestCalmIsLearntAgainIfTheServiceIsFullFromItsStart(t *testing.T) {
+	const mean = 2500 * time.Microsecond
+	s := fullFromTheStart(t, func(_, inFlight int) time.Duration {
+		return mean + mean*time.Duration(inFlight)/20
+	})
+	assert.Less(t, s.Goal, 40*time.Millisecond)
+	assert.Greater(t, s.Throughput, 250.)
+
+	// With a few in flight, 80 workers that get slower serve less.
+	s = fullFromTheStart(t, func(n, inFlight int) time.Duration {
+		takes := 100 * time.Millisecond
+		if n > 200 {
+			takes = 300 * time.Millisecond
+		}
+		return takes / time.Duration(min(inFlight, 80))
+	})
+	assert.Greater(t, s.Throughput, 240.)
+	assert.Greater(t, s.Limit, 70)
+}
+
 // A server takes 2 ms a request, and then 20 ms, of 300 a second. Its clients leave after a second,
 // and it serves those who left, too. Nobody is served in time before the limit falls, so that all
 // that is known is that they left. If that said nothing, the limit would stay.

@@ -24,6 +24,8 @@ type learner struct {
 	since float64 // for how long; 0: there is none
 	from  point   // where it began, or was last found to help; peak 0: nothing was changed yet
 
+	probed point // where the first fall began, if that was early; peak 0: nowhere
+
 	age                 float64 // of all windows
 	throughput, latency float64 // of the last window
 	state               state
@@ -31,8 +33,9 @@ type learner struct {
 	refusedShare atomic.Uint64 // of the last window: the bits of a float64
 }
 
-// point is a limit with the most that was in flight at it, and how long requests took.
-type point struct{ limit, peak, latency float64 }
+// point is a limit with the most that was in flight at it, how long requests took, and how many
+// ended a second.
+type point struct{ limit, peak, latency, throughput float64 }
 
 // state is the finding of the last window.
 type state int8
@@ -43,14 +46,16 @@ const (
 	quickEnough
 	tooSlow
 	noHelp
+	probing
 )
 
 func (s state) String() string {
 	return [...]string{"learning", "room", "full, quick enough", "full, too slow: fewer",
-		"less did not help"}[s]
+		"less did not help", "full from the start: trying few"}[s]
 }
 
 const (
+	early      = 5    // seconds from the start: the service may have been full while calm was learnt
 	patience   = .25  // a fall begins to count after this: a garbage collection is no overload
 	fewer      = .6   // of a point's peak: so few in flight show whether that helps
 	stale      = 1.25 // of a point's latency: its queue was not long yet
@@ -75,6 +80,10 @@ func (f *learner) start(cfg Config, now int64) {
 func (f *learner) learn(s sums) {
 	f.age += s.length
 	f.throughput, f.latency = s.throughput, s.latency
+	if f.state == probing {
+		f.endProbe(s)
+		return
+	}
 	f.setGoal(s)
 	f.state = room
 	if s.refused > 0 {
@@ -127,7 +136,11 @@ func (f *learner) fall(s sums) {
 		return
 	}
 	f.state = tooSlow
-	here := point{f.limit, s.peak, s.latency}
+	here := point{f.limit, s.peak, s.latency, s.throughput}
+	if f.age < early && f.given == 0 && f.probed.peak == 0 {
+		f.state, f.probed, f.limit = probing, here, fewest
+		return
+	}
 	switch less := here.peak / f.from.peak; {
 	case f.from.peak == 0, less > 1, here.latency > stale*f.from.latency:
 		f.from = here
@@ -144,6 +157,26 @@ func (f *learner) fall(s sums) {
 		f.from = here
 	}
 	f.limit = (f.limit + f.fits(s)) / 2
+}
+
+// probeFails reports whether the window of the fewest in flight may end before it is over: not half
+// as many are served as before.
+func (f *learner) probeFails(now int64) bool {
+	w := &f.window
+	length := w.length(now)
+	return f.state == probing && w.n > 0 && length >= .1 && w.ended < f.probed.throughput*length/2
+}
+
+// endProbe ends the window of the fewest in flight. If as many were served as of more, those only
+// waited: the service was full from its start, and this is its calm.
+func (f *learner) endProbe(s sums) {
+	f.state = tooSlow
+	if s.throughput >= f.probed.throughput {
+		f.calm = min(f.calm, s.latency)
+	} else {
+		f.limit = f.probed.limit
+	}
+	f.since = 0
 }
 
 // setGoal learns calm and slow, and sets the goal.

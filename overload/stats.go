@@ -12,8 +12,8 @@ type Stats struct {
 	Latency, Goal time.Duration
 	Throughput    float64
 
-	// State is "learning", "room", "full, quick enough", "full, too slow: fewer" or "less did not
-	// help", as of that window.
+	// State is "learning", "room", "full, quick enough", "full, too slow: fewer", "less did not
+	// help" or "full from the start: trying few", as of that window.
 	State string
 
 	Refused  map[Class]map[Reason]uint64 // with every class and reason

@@ -146,6 +146,11 @@ func Scenarios() []Scenario {
 			s.Bars = Bars{Good: .75, Critical: .92, Back: 10}
 			s.Workers, s.Mean, s.Shared, s.Contention, s.Peak = 2, .005, true, .1, 2.8
 		}),
+		with("2 workers of 5 ms, contention, 4x from the start", func(s *Scenario) {
+			s.Bars = Bars{Good: .7, Critical: .85, Back: 10}
+			s.Workers, s.Mean, s.Shared, s.Contention, s.Peak = 2, .005, true, .1, 2.8
+			s.From, s.To, s.Length = 0, 60, 90
+		}),
 		with("512 workers of 50 ms", func(s *Scenario) {
 			s.Bars = Bars{Critical: .95}
 			s.Workers, s.Mean, s.Peak = 512, .05, 2.8
