@@ -2,13 +2,16 @@
 // algorithm (Metwally, Agrawal and El Abbadi, 2005).
 package frequent
 
-import "strings"
+import (
+	"container/heap"
+	"strings"
+)
 
 // Keys counts keys, on a binary heap. Once it has its most keys, a new one takes the counter of the
 // rarest and inherits its count. Make one with [New]. It is not safe for concurrent use.
 type Keys[V any] struct {
 	most  int
-	heap  []*Counter[V] // the rarest first
+	heap  counters[V]
 	at    map[string]*Counter[V]
 	total uint64
 }
@@ -36,9 +39,8 @@ func (k *Keys[V]) Add(key string, n uint64) *Counter[V] {
 	case len(k.heap) < k.most:
 		// A key that is cut from a header must not pin the header.
 		c = &Counter[V]{Key: strings.Clone(key), index: len(k.heap)}
-		k.heap = append(k.heap, c)
 		k.at[c.Key] = c
-		k.up(c.index) // it has the least count there is: 0
+		heap.Push(&k.heap, c)
 	default:
 		c = k.heap[0]
 		delete(k.at, c.Key)
@@ -46,7 +48,7 @@ func (k *Keys[V]) Add(key string, n uint64) *Counter[V] {
 		k.at[c.Key] = c
 	}
 	c.N += n
-	k.down(c.index)
+	heap.Fix(&k.heap, c.index)
 	return c
 }
 
@@ -59,37 +61,19 @@ func (k *Keys[V]) All() []*Counter[V] { return k.heap }
 // Total returns how often keys have come in all.
 func (k *Keys[V]) Total() uint64 { return k.total }
 
-// up moves the counter at i towards the root until its parent is no more frequent.
-func (k *Keys[V]) up(i int) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if k.heap[parent].N <= k.heap[i].N {
-			return
-		}
-		k.swap(i, parent)
-		i = parent
-	}
+// counters are a heap, the rarest first.
+type counters[V any] []*Counter[V]
+
+// Len, Less, Swap, Push and Pop implement heap.Interface.
+func (h counters[V]) Len() int           { return len(h) }
+func (h counters[V]) Less(i, j int) bool { return h[i].N < h[j].N }
+
+func (h counters[V]) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
 }
 
-// down moves the counter at i away from the root until no child is rarer.
-func (k *Keys[V]) down(i int) {
-	for {
-		child := 2*i + 1
-		if child >= len(k.heap) {
-			return
-		}
-		if other := child + 1; other < len(k.heap) && k.heap[other].N < k.heap[child].N {
-			child = other
-		}
-		if k.heap[i].N <= k.heap[child].N {
-			return
-		}
-		k.swap(i, child)
-		i = child
-	}
-}
+func (h *counters[V]) Push(c any) { *h = append(*h, c.(*Counter[V])) }
 
-func (k *Keys[V]) swap(i, j int) {
-	k.heap[i], k.heap[j] = k.heap[j], k.heap[i]
-	k.heap[i].index, k.heap[j].index = i, j
-}
+// Pop is not called: a counter stays, and takes another key.
+func (h *counters[V]) Pop() any { panic("frequent: no counter is taken away") }
