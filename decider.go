@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirgo/weir/internal/core/arith"
 	"github.com/weirgo/weir/internal/core/bounds"
 	"github.com/weirgo/weir/internal/core/engine"
 	"github.com/weirgo/weir/internal/core/ids"
@@ -146,26 +145,16 @@ func (d *decider) decide(ctx context.Context, m *Limit, look bool, r *Request) (
 	return m.Outcome(ctx, &c.op), nil
 }
 
-// waitOf returns how long a denial lasts, by the clock of its Limiter or else in real time.
-func waitOf(a *About, res *Result) time.Duration {
-	if a.Limiter != nil {
-		c := &a.Limiter.clock
-		return time.Duration(arith.Sub(c.Instant(res.ExpiresAt), c.Read()))
-	}
-	return res.RetryAfter(time.Now())
-}
-
 // complete sets the fields of out that a Result does not have.
 func (d *decider) complete(out *Outcome, m *engine.Rest) {
+	left := uint64(m.Left)
 	if len(d.tiered) > 0 {
 		out.By = d.tiered[m.Tier]
+	} else {
+		left = min(d.most, left)
 	}
-	switch {
-	case !m.Unsaid:
-	case len(d.tiered) > 0:
-		out.Left = uint64(m.Left)
-	default:
-		out.Left = min(d.most, uint64(m.Left))
+	if m.Unsaid {
+		out.Left = left
 	}
 }
 

@@ -328,28 +328,19 @@ func (m *Limit) setOutcome(out *Outcome, l *Limiter, most uint64, v verdict, now
 	}
 }
 
-// outcomeOf returns the Outcome of a Result that holds for wait.
-func (m *Limit) outcomeOf(res Result, left uint64, wait time.Duration) Outcome {
-	out := Outcome{Result: res, Left: left, By: m.tierOf(res.Limit)}
-	out.Limit = cmp.Or(out.Limit, m.decider().most)
-	switch {
-	case res.Allowed():
-	case res.ExpiresAt.IsZero():
-		out.Wait = math.MaxInt64
-	default:
-		out.Wait = max(0, wait)
-	}
-	return out
-}
-
 // Outcome returns the Outcome of an op of [CounterOf] m that was decided: for packages that decide
 // on several limits. How much is left after a denial may take an [OpPeek].
 func (m *Limit) Outcome(ctx context.Context, op *Op) Outcome {
-	d, wait := m.decider(), op.Left
-	if wait == 0 && !op.Result.Allowed() && !op.Result.ExpiresAt.IsZero() {
-		wait = waitOf(d.about, &op.Result)
+	d := m.decider()
+	out := Outcome{Result: op.Result, Left: op.Result.Remaining(d.most), By: m.tierOf(op.Result.Limit)}
+	out.Limit = cmp.Or(out.Limit, d.most)
+	switch {
+	case out.Allowed():
+	case op.Left == 0, op.Result.ExpiresAt.IsZero():
+		out.Wait = op.Result.RetryAfter(nowOf(d.about))
+	default:
+		out.Wait = max(0, op.Left)
 	}
-	out := m.outcomeOf(op.Result, op.Result.Remaining(d.most), wait)
 	switch {
 	case d.own && op.Full:
 		out.FullAt = op.FullAt
