@@ -52,8 +52,8 @@ func hold(ctx context.Context, f *Fallback, op *weir.Op) error {
 		go func(p *place) { _ = p.release(context.WithoutCancel(ctx)) }(p)
 	}
 	here := &weir.Op{Counter: f.local, Request: r}
-	switch {
-	case err == nil:
+	switch err {
+	case nil:
 		op.Result, op.Source = *res, weir.FromPrimary
 		if !res.Allowed() || f.local == nil {
 			break
@@ -63,7 +63,7 @@ func hold(ctx context.Context, f *Fallback, op *weir.Op) error {
 			_ = p.release(ctx)
 			op.Result, op.Source = here.Result, weir.FromLocal
 		}
-	case err == errUndecided:
+	case errUndecided:
 		p = newPlace(f, &r)
 		op.Source, err = v.locally(here, func(shared) error { return p.takeLocal(ctx, here) })
 		op.Result = here.Result

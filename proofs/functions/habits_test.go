@@ -16,7 +16,7 @@ import (
 // all other packages none may. They are what they are today, and fall with each package that is
 // mended. They are meant to fall to 5 % of all methods.
 var mostAway = map[string]int{
-	".":                           35,
+	".":                           34,
 	"cmd/weir":                    6,
 	"cmd/weir/internal/accesslog": 2,  // by format
 	"cmd/weir/internal/replay":    15, // the passes of a run
