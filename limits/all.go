@@ -26,10 +26,10 @@ type Several struct {
 // All returns a limit that admits a hit if every one of limits does: [Decide] with a [weir.Ask] for
 // each, on one key. Its Outcome comes from the limit that binds, which is in By.
 //
-// It is not one atomic step, see Decide. Where all limits are windows on one key, Tiers is exact.
-// It panics without limits, if two of them cannot give back, and if two of them are equal: a
-// request would take from one count twice. One that waits decides last if it stands last, and the
-// others are in process.
+// The decision is not one atomic step, see Decide. Where all limits are windows on one key, Tiers
+// is exact. All panics without limits, if two of them cannot give back, and if two of them are
+// equal: a request would take from one count twice. One that waits decides last if it stands last,
+// and the others are in process.
 func All(limits ...*weir.Limit) *Several {
 	if len(limits) == 0 {
 		panic("limits: All of no limits")
@@ -91,9 +91,9 @@ func (a *Several) For(key string) weir.Ask {
 	return weir.Ask{Strategy: a, Request: weir.Request{Key: key}}
 }
 
-// Allow reports whether a hit of key is admitted, and counts it. Where it cannot decide it returns
-// true if all of the limits that fail are fail-open, and the key is not at fault, and else false. A
-// leaky bucket admits only who need not wait.
+// Allow reports whether a hit of key is admitted, and counts it. Where Allow cannot decide, it
+// returns true if all of the limits that fail are fail-open, and the key is not at fault, and else
+// false. A leaky bucket admits only who need not wait.
 func (a *Several) Allow(key string) bool {
 	out, err := a.decide(context.Background(), weir.Request{Key: key}, true)
 	return err == nil && out.Allowed()
@@ -110,7 +110,7 @@ func (a *Several) Take(ctx context.Context, key string, cost uint64) (weir.Outco
 
 // Hold admits a hit of key, and keeps it admitted by the one limit on work in flight until Release:
 // "20 jobs at a time, and 100 in a minute". The counts of the other limits stand after that.
-// It fails as [weir.Hold] does, by the limit that denies, and with [errors.ErrUnsupported] unless
+// Hold fails as [weir.Hold] does, by the limit that denies, and with [errors.ErrUnsupported] unless
 // just one of the limits is on work in flight.
 func (a *Several) Hold(ctx context.Context, key string) (*weir.Held, error) {
 	l := getAttempts(len(a.strategies))
@@ -205,8 +205,7 @@ func (a *Several) decide(
 	return a.outcome(ctx, *l, by), nil
 }
 
-// decideFew is decide of few limits on slots of one Limiter. It reports false where decide is to go
-// on.
+// decideFew is decide of few limits on slots of one Limiter. False means that decide is to go on.
 func (a *Several) decideFew(
 	ctx context.Context, r *weir.Request, atOnce bool, out *weir.Outcome,
 ) bool {

@@ -28,7 +28,7 @@ type Attempt struct {
 	Advisory bool
 
 	// Look takes nothing: the limit denies if its count is over Most. Afterwards counts Request in
-	// full, even if it, or another limit, denies it: its cost has arisen already.
+	// full, even if the limit, or another, denies it: its cost has arisen already.
 	Look, Afterwards bool
 
 	about  *weir.About // of the Counter; nil: there is none
@@ -59,7 +59,7 @@ type phase uint8
 
 const (
 	pending phase = iota // nobody has decided
-	decided              // its cost is not counted: it was denied, only looked at, or given back
+	decided              // its cost is not counted: denied, only looked at, or given back
 	taken                // its cost is counted, since it was admitted
 	charged              // its cost is counted all the same, see Afterwards
 )
@@ -94,7 +94,8 @@ func (l *Attempt) ask(s weir.Strategy) {
 }
 
 // Holding returns l for work in flight: the cost that Take admits is held, as by [weir.Hold], until
-// it is given back. It fails with [errors.ErrUnsupported] if the Strategy bounds no work in flight.
+// it is given back. Holding fails with [errors.ErrUnsupported] if the Strategy bounds no work in
+// flight.
 func (l Attempt) Holding() (Attempt, error) {
 	if l.about == nil || !l.about.InFlight || !l.about.Verbs.Has(weir.OpHold) {
 		return l, l.unsupported("hold")
@@ -111,7 +112,7 @@ func (l *Attempt) InFlight() bool { return l.about != nil && l.about.InFlight }
 func (l *Attempt) Holds() bool { return l.holds }
 
 // TakeHeld returns the held cost, for the caller to release: it is no longer given back with the
-// other limits. It returns nil if l is not [Attempt.Holding], or has admitted nothing.
+// other limits. TakeHeld returns nil if l is not [Attempt.Holding], or has admitted nothing.
 func (l *Attempt) TakeHeld() (held *weir.Held) {
 	held = l.held
 	if held != nil {
@@ -237,7 +238,7 @@ func (l *Attempt) waits() bool {
 // looks reports whether the Attempt has yet to decide, and can be peeked at.
 func (l *Attempt) looks() bool { return l.waits() && l.has(weir.OpPeek) }
 
-// reset writes no pointer that is nil already: while the garbage collector marks, it notes each
+// reset writes no pointer that is nil already: while marking, the garbage collector notes each
 // write of one.
 func (l *Attempt) reset() {
 	l.phase, l.Op.Source = pending, weir.Nowhere

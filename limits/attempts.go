@@ -11,15 +11,15 @@ import (
 )
 
 // Attempts are the limits that one request is held against. [Decide] and [All] are made of them.
-// They are for middlewares, which keep them from request to request. They are not safe for
+// Attempts are for middlewares, which keep them from request to request, and are not safe for
 // concurrent use.
 type Attempts []Attempt
 
 // Take has every Attempt decide on its Request, and counts it in all or in none. It reports whether
-// none denies it, Advisory ones left out; else it gives all back, even if ctx has ended,
-// and peeks at the limits that have not decided. It fails with the first error that tolerate does
-// not accept; an Attempt whose error is accepted denies nothing. A nil tolerate accepts none, and
-// once ctx has ended none is accepted.
+// none denies it, Advisory ones left out; else it gives all back, even if ctx has ended, and peeks
+// at the limits that have not decided. Take fails with the first error that tolerate does not
+// accept; an Attempt whose error is accepted denies nothing. A nil tolerate accepts none, and once
+// ctx has ended none is accepted.
 //
 // Attempts that Look, and those for costs that are known Afterwards, come first, on one key in
 // order; their counts stand, whatever follows. Then limits in this process are peeked at,
@@ -28,7 +28,7 @@ type Attempts []Attempt
 // those that come between the steps: a count may be too high for the time of a round trip, and
 // never too low. A Strategy that cannot give back decides last.
 //
-// The time that it takes grows with the number of Attempts. Of many, it looks at ctx after every
+// The time that it takes grows with the number of Attempts. Of many, Take looks at ctx after every
 // 64, and fails once that has ended; costs that are known Afterwards are counted all the same.
 func (l Attempts) Take(ctx context.Context, tolerate func(error) bool) (bool, error) {
 	measured, here := false, !turns.IsDue(ctx) // else the strategies decide as of an instant
@@ -111,8 +111,8 @@ func (l Attempts) denied() bool {
 	return false
 }
 
-// admit takes from limits that are all in this process. It reports whether each admits; else it
-// ends at the first that does not, for take to go on.
+// admit takes from limits that are all in this process. It reports whether each admits, and ends at
+// the first that does not, for take to go on.
 func (l Attempts) admit(ctx context.Context) bool {
 	for i := 1; i < len(l); i++ {
 		m := &l[i]
@@ -361,7 +361,7 @@ func (l Attempts) open(ctx context.Context) (open bool) {
 }
 
 // CountOnce leaves out, by Exempt, all but one of the Attempts on one count, from which a request
-// takes once: it keeps the one with the lowest Limit, or the first of them.
+// takes once: the one with the lowest Limit stays, or the first of them.
 func (l Attempts) CountOnce() {
 	var seen places[count]
 	for i := range l {

@@ -22,16 +22,16 @@ import (
 // decision of each Ask makes [Attempts] of them.
 //
 // If a Strategy fails, so does Decide, and all is given back; the error says so if that
-// fails too. It fails with [errors.ErrUnsupported] if two strategies cannot give back: only one can
-// decide last, or if one bounds work in flight, which nobody would release: see [weir.Hold]; and
-// with [weir.ErrLimit] for two asks on one count: of equal limits and one key, or of another
+// fails too. Decide fails with [errors.ErrUnsupported] if two strategies cannot give back: only one
+// can decide last, or if one bounds work in flight, which nobody would release: see [weir.Hold];
+// and with [weir.ErrLimit] for two asks on one count: of equal limits and one key, or of another
 // Strategy than a Limit with equal Requests. Without asks the request is admitted.
 //
-// It is not one atomic step, and [Attempts.Take] says what can happen between its steps: a request
-// that is denied in the end may cost another one its admission; never are too many admitted. If a
-// Strategy panics, the counts of those before it stand. Asks on one redislimit.Store, also
-// through package fallback, take one round trip, and a denial one more. On strategies of weir
-// it allocates nothing, for up to four asks.
+// Decide is not one atomic step, and [Attempts.Take] says what can happen between its steps: a
+// request that is denied in the end may cost another one its admission; never are too many
+// admitted. If a Strategy panics, the counts of those before it stand. Asks on one
+// redislimit.Store, also through package fallback, take one round trip, and a denial one more. On
+// strategies of weir it allocates nothing, for up to four asks.
 func Decide(ctx context.Context, asks ...weir.Ask) (out weir.Outcome, err error) {
 	if decideFew(ctx, asks, &out) {
 		return out, nil
@@ -56,8 +56,7 @@ func Decide(ctx context.Context, asks ...weir.Ask) (out weir.Outcome, err error)
 	return (*l)[by].outcome(ctx), nil
 }
 
-// decideFew is Decide of few Limits on slots of one Limiter. It reports false where Decide is to go
-// on.
+// decideFew is Decide of few Limits on slots of one Limiter. False means that Decide is to go on.
 func decideFew(ctx context.Context, asks []weir.Ask, out *weir.Outcome) bool {
 	if len(asks) > fewLimits {
 		return false

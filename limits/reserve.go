@@ -18,7 +18,7 @@ import (
 //	defer res.Cancel(ctx)
 //	return res.CommitEach(ctx, 1, generate())
 //
-// It fails as Decide does, and with [errors.ErrUnsupported] if a Strategy cannot give back and
+// Reserve fails as Decide does, and with [errors.ErrUnsupported] if a Strategy cannot give back and
 // charge. Without asks the Reservation is admitted. By is nil of an Ask of no Limit and no All.
 func Reserve(ctx context.Context, asks ...weir.Ask) (*weir.Reservation, error) {
 	attempts := make(Attempts, len(asks)) // the Reservation keeps them
