@@ -8,8 +8,8 @@ import (
 
 // Config configures a [Guard]. The zero value holds the documented defaults.
 type Config struct {
-	// Goal is how long a request may take while the service is full; 0: it is learnt. Too small
-	// refuses requests that could be served in time; too large has every request wait for that long.
+	// Goal is how long a request may take while the service is full; 0: learnt. Too small refuses
+	// requests that could be served in time; too large has every request wait for that long.
 	Goal time.Duration
 
 	// Most bounds the limit. 0 means 1<<20.

@@ -4,7 +4,7 @@
 //	guard, err := overload.New(limiter, overload.Config{}) // Goal: 250 * time.Millisecond, if known
 //	…
 //	place, err := guard.Enter(ctx, caller, overload.Normal)
-//	if err != nil { … } // errors.As finds an *overload.FullError, if it is full
+//	if err != nil { … } // errors.As finds the *overload.FullError of a refusal
 //	defer place.Leave()
 //
 // # The limit
@@ -33,9 +33,8 @@
 //
 // # Limits of this
 //
-//   - A service of one or two workers that gets slower the more it does at a time refuses up to a
-//     tenth in calm after it was full, and serves .78 of its capacity while it is. Set
-//     Config.Most.
+//   - A service of one or two workers that gets slower the more it does at a time serves .78 of
+//     its capacity while full, and refuses up to a tenth in calm after that. Set Config.Most.
 //   - Critical requests that alone keep more than half of some ten places busy are refused up to a
 //     tenth of the time: too few places are kept for them.
 //   - A change is known after some 20 requests have ended, or 10 in 5 s. A dependency that
@@ -49,8 +48,8 @@
 //     is a known number.
 //   - A place that is held for hours, as by a stream, takes from the limit as long: Drop it when
 //     the stream begins.
-//   - It cannot know that clients have left: Abandon their requests. If none waits for longer than
-//     the goal, nothing is known of longer ones.
+//   - A Guard cannot know that clients have left: Abandon their requests. If none waits for longer
+//     than the goal, nothing is known of longer ones.
 //
 // proofs/overload has a simulation of all this, and its figures.
 package overload

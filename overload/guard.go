@@ -86,8 +86,8 @@ func (g *Guard) setLimit(limit float64) {
 // If MaxBuckets of the Limiter are in use, a caller who holds nothing is admitted by the class
 // alone; Stats counts that.
 //
-// Enter is small enough to be inlined: the Place takes no allocation where it does not escape. With
-// Leave it takes two to three times as long as [weir.Hold] and Release.
+// Enter is small enough to be inlined: the Place takes no allocation where it does not escape.
+// Enter and Leave take two to three times as long as [weir.Hold] and Release.
 func (g *Guard) Enter(ctx context.Context, caller string, c Class) (*Place, error) {
 	return new(Place).enter(ctx, g, caller, c)
 }

@@ -122,9 +122,9 @@ func (f *learner) more(s sums) float64 {
 }
 
 // fits returns the limit at which requests take the goal. Refusals at parts and shares keep the
-// requests in flight below the limit, so it is scaled by how long requests take: throughput times
-// goal alone would never grant room to those refused below the limit. It is at most twice that, so
-// that no refusals of bursts make it grow forever.
+// requests in flight below the limit, so the limit is scaled by how long requests take: throughput
+// times goal alone would never grant room to those refused below the limit. The result is at most
+// twice that, so that no refusals of bursts make the limit grow forever.
 func (f *learner) fits(s sums) float64 {
 	return min(f.limit*f.goal/s.latency, 2*s.throughput*f.goal)
 }
@@ -159,8 +159,8 @@ func (f *learner) fall(s sums) {
 	f.limit = (f.limit + f.fits(s)) / 2
 }
 
-// probeFails reports whether the window of the fewest in flight may end before it is over: not half
-// as many are served as before.
+// probeFails reports whether the window of the fewest in flight may end early: not half as many are
+// served as before.
 func (f *learner) probeFails(now int64) bool {
 	w := &f.window
 	length := w.length(now)

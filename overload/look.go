@@ -6,17 +6,17 @@ import "fmt"
 type Look struct {
 	Class          Class
 	InFlight, Most int // in flight, of all classes; so many of them admit one more of Class
-	Holds, Share   int // of the caller, and the most that it may hold; 0: it has no share yet
+	Holds, Share   int // of the caller, and the most that it may hold; 0: no share yet
 }
 
 // Refuses reports whether a request of the caller would be refused.
 func (l Look) Refuses() bool { return l.InFlight >= l.Most || l.Share > 0 && l.Holds >= l.Share }
 
-// String says it in words.
+// String returns l in words.
 func (l Look) String() string { return l.Of("the caller") }
 
-// Of says it in words of a caller with a name: "full: 25 of 25 for normal; ann holds 4 of at most
-// 3".
+// Of returns l in words, of a caller with a name: "full: 25 of 25 for normal; ann holds 4 of at
+// most 3".
 func (l Look) Of(name string) string {
 	said := fmt.Sprintf("%d of %d for %s", l.InFlight, l.Most, l.Class)
 	if l.InFlight >= l.Most {

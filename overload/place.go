@@ -62,8 +62,8 @@ func (p *Place) hold(caller string, c Class, inFlight int64) error {
 	return nil
 }
 
-// Leave ends the request, and measures how long it took. After Close of the Limiter it only ends
-// it.
+// Leave ends the request, and measures how long it took. After Close of the Limiter nothing is
+// measured.
 func (p *Place) Leave() {
 	if p.left.Swap(true) {
 		return
@@ -74,8 +74,8 @@ func (p *Place) Leave() {
 	}
 }
 
-// Abandon ends the request without a proper answer: its client left, or it failed. It would have
-// taken at least as long, so it is measured if that is more than the goal. If it is less, it says
+// Abandon ends the request without a proper answer: its client left, or it failed. A proper answer
+// would have taken at least as long, so a time above the goal is measured. A shorter time says
 // nothing of the service.
 func (p *Place) Abandon() {
 	if p.left.Swap(true) {

@@ -22,7 +22,7 @@ type window struct {
 type sums struct{ throughput, latency, length, n, left, refused, peak float64 }
 
 // latency returns how long the requests take that entered since the change. Soon after it their
-// mean is too small if they take different times, since quick ones end first. Then it is for
+// mean is too small if they take different times, since quick ones end first. Then the latency is
 // how long they were in flight for each that ended, within what their deviation makes likely.
 func (w *window) latency(now int64) float64 {
 	const alike, settled, likely = .3, 5, 4
