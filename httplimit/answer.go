@@ -30,7 +30,7 @@ type answer struct {
 
 const none = -1
 
-// reset writes no pointer that is zero already: while the garbage collector marks, it notes every
+// reset writes no pointer that is zero already: while marking, the garbage collector notes every
 // write of one.
 func (a *answer) reset() {
 	a.asks.reset()

@@ -188,7 +188,7 @@ func (a *asks) addKeys(r *http.Request) error {
 }
 
 // fillOwnKey sets the key of a policy that has one of its own, in s.own unless err has kept it from
-// that. It fails if there is no such key, or if it is listed.
+// that. It fails without such a key, and if the key is listed.
 func (a *asks) fillOwnKey(s *state, r *http.Request, err error) error {
 	if err == nil {
 		err = a.m.checkKey(s.own)

@@ -120,8 +120,8 @@ func (c *call) holdToLimits(r *http.Request) {
 }
 
 // askDecider has the Decider decide, after the policies have admitted the request: one that it
-// refuses is given back to them. It reports whether the request is admitted, or ends it: as exempt
-// only if no policy applies.
+// refuses is given back to them. askDecider reports whether the request is admitted, or ends it: as
+// exempt only if no policy applies.
 func (c *call) askDecider(r *http.Request, applies bool) (allowed bool, err error) {
 	v := c.verdict
 	*v = Consultation{Cost: v.Cost, State: v.State, c: c, r: r}

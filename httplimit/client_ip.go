@@ -33,20 +33,20 @@ type IP struct {
 
 // RemoteAddr returns the extractor that keys by the address of the TCP peer.
 //
-// It reads no header, so a client cannot choose its key. Use it for servers that clients connect to
-// directly. Behind a proxy all clients have the proxy's address and share one budget: use
-// [ClientIP].
+// The extractor reads no header, so a client cannot choose its key. Use it for servers that clients
+// connect to directly. Behind a proxy all clients have the proxy's address and share one budget:
+// use [ClientIP].
 func RemoteAddr() IP { return IP{} }
 
 // ClientIP returns the extractor that keys by the client's address as the trusted proxies report
 // it.
 //
-// It trusts only the TCP peers in trusted. Any other peer is the client, and no header of its
-// request is read. If the peer is trusted, all lines of X-Forwarded-For are read as one list from
-// right to left, and the first address that is not in trusted is the client, which may have written
-// the entries further left. An entry that is no address is an error, since the entries to its left
-// cannot be trusted. If every hop is trusted, the leftmost is the client: the request is a trusted
-// machine's own.
+// The extractor trusts only the TCP peers in trusted. Any other peer is the client, and no header
+// of its request is read. If the peer is trusted, all lines of X-Forwarded-For are read as one list
+// from right to left, and the first address that is not in trusted is the client, which may have
+// written the entries further left. An entry that is no address is an error, since the entries to
+// its left cannot be trusted. If every hop is trusted, the leftmost is the client: the request is a
+// trusted machine's own.
 //
 // List only your proxies, as narrowly as you can: a peer in trusted can choose its key, and
 // 0.0.0.0/0 trusts every client. Each proxy must append the address of its peer to the header
@@ -65,8 +65,8 @@ func ClientIP(trusted []netip.Prefix) IP {
 }
 
 // IPv6Bits returns an extractor like ip that keys IPv6 clients by this many leading bits, 1 to 128;
-// 64 is the default. With fewer bits neighbors share a budget, with more one client has several. It
-// panics on any other number. [IP.IPv4Bits] does so for IPv4.
+// 64 is the default. With fewer bits neighbors share a budget, with more one client has several.
+// IPv6Bits panics on any other number. [IP.IPv4Bits] does so for IPv4.
 func (ip IP) IPv6Bits(bits int) IP {
 	if bits < 1 || bits > 128 {
 		panic(fmt.Sprintf("httplimit: IPv6Bits(%d) is not in 1 to 128", bits))
@@ -216,7 +216,7 @@ func (ip IP) walkForwarded(peer netip.Addr, lines []string) (netip.Addr, error) 
 
 // ServeHTTP answers with the addresses that ip sees: the TCP peer, the fields that name further
 // addresses, and the key. Serve it behind a new load balancer, compare the key with your own
-// address, and remove it again, since it shows the addresses of your proxies:
+// address, and remove the handler again, since the answer shows the addresses of your proxies:
 //
 //	mux.Handle("GET /which-address", httplimit.ClientIP(proxies))
 func (ip IP) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -1,7 +1,7 @@
 package httplimit
 
 // sharedPart begins the part of a joined key that a client's keys beyond the bound share. No
-// extracted key collides with it: it makes a joined key of three parts, and theirs have two.
+// extracted key collides with such a key, which has three parts: extracted ones have two.
 var sharedPart = string(appendPart(nil, "shared"))
 
 // sharedKey begins such a key where the others are the extracted ones, of which none begins so.

@@ -11,7 +11,8 @@ import (
 
 // Config selects the client key, the limits and the answers. Extractor must be set, and there must
 // be a limit: that given to [New], Duration, LimitFunc, Policies, Decider, Concurrency, Overload or
-// MaxInFlight. The zero value of every other field is its documented default. [New] reads it once.
+// MaxInFlight. The zero value of every other field is its documented default. [New] reads the
+// Config once.
 type Config struct {
 	// Extractor returns the key of the client that sent a request: [RemoteAddr], [ClientIP],
 	// [Headers], [Pattern], [Join], or your own. There is no default, since each choice trusts
@@ -19,8 +20,8 @@ type Config struct {
 	Extractor Extractor
 
 	// Name, Limit, Duration, LimitFunc and DenyAll are the fields of a [Policy] on the limit or
-	// Strategy given to New. It runs before Policies. With a Strategy that is no [weir.Limit], leave
-	// all of them zero to use Policies alone.
+	// Strategy given to New. That policy runs before Policies. With a Strategy that is no
+	// [weir.Limit], leave all of them zero to use Policies alone.
 	Name      string
 	Limit     uint64
 	Duration  time.Duration
@@ -28,7 +29,7 @@ type Config struct {
 	DenyAll   bool
 
 	// Policies are further limits on the same request, such as a burst and a daily one. A request
-	// passes if all of them admit it; a denied one takes nothing from any; see [limits.Decide]. They
+	// passes if all of them admit it; a denied one takes nothing from any; see [limits.Decide]. All
 	// are reported together, in order. One Strategy at most may be unable to give back.
 	Policies []Policy
 
@@ -46,10 +47,10 @@ type Config struct {
 	// connection that it has hijacked is closed too. Duration is the lease, by which the places of an
 	// instance that dies are free again; 0: a minute. The default Name is "in flight".
 	//
-	// It is decided with Policies, before those whose Strategy is as near: a request that it denies is
-	// not counted by them, and one that they deny keeps no place. The client may retry after a second,
-	// since a place may be free at any time: a Result has the zero ExpiresAt, or when a lease ends.
-	// The zero value: no bound.
+	// Concurrency is decided with Policies, before those whose Strategy is as near: a request that it
+	// denies is not counted by them, and one that they deny keeps no place. The client may retry after
+	// a second, since a place may be free at any time: a Result has the zero ExpiresAt, or when a
+	// lease ends. The zero value: no bound.
 	Concurrency Policy
 
 	// CostFunc returns the cost of a request in every policy; 0 counts as 1. nil: 1.
@@ -58,7 +59,7 @@ type Config struct {
 	// CountIf reports whether a request that was answered with this status counts: for failed
 	// logins only, func(status int) bool { return status == 401 }. The cost is taken before the
 	// handler runs, so that no burst passes, and refunded afterwards if CountIf returns false. The
-	// fields sent to the client include it.
+	// fields sent to the client include the cost.
 	//
 	// CountIf is not called, and the request counts, if the handler panics, or if the client hung
 	// up or failed to send the whole body before a status was written: hanging up must not undo an
@@ -68,8 +69,8 @@ type Config struct {
 	CountIf func(status int) bool
 
 	// Skip reports whether a request is exempt: the handler runs, and neither the deny list nor any
-	// limit is consulted. It runs first, so it costs no bucket; it must not trust anything the
-	// client can forge. nil: no request is exempt.
+	// limit is consulted. Skip runs first, so that an exempt request costs no bucket, and must not
+	// trust anything the client can forge. nil: no request is exempt.
 	Skip func(*http.Request) bool
 
 	// Overload admits a request as long as the service is not full: it learns how many requests
@@ -77,13 +78,13 @@ type Config struct {
 	// a refusal counts nowhere. A request beyond the part of its class is answered with 503, and one
 	// of a caller who holds its share with DeniedStatus and the fields of a limit named
 	// "share"; Retry-After grows with how many are refused. The caller is the key of Extractor, as
-	// DenyList has it. Several middlewares may share one; it must not be one around the other.
+	// DenyList has it. Several middlewares may share a Guard, unless one is around the other.
 	//
-	// The place of a stream is dropped when the stream begins, as the time it takes says nothing:
-	// when a handler hijacks the connection or sends a Content-Type of text/event-stream, and a second
-	// after it first flushed the response. Bound streams with Concurrency. Nor is a request measured
-	// that a policy denies or whose handler panics, and one whose client has left or that is answered
-	// with 500 or more only if it took longer than the goal. nil: none.
+	// The place of a stream is dropped when the stream begins, as its time says nothing: when a
+	// handler hijacks the connection or sends a Content-Type of text/event-stream, and a second after
+	// it first flushed the response. Bound streams with Concurrency. Nor is a request measured that a
+	// policy denies or whose handler panics, and one whose client has left or that is answered with
+	// 500 or more only if it took longer than the goal. nil: none.
 	Overload *overload.Guard
 
 	// Class returns how important a request is to Overload, such as Critical for log-ins; it must not
@@ -135,12 +136,12 @@ type Config struct {
 
 	// FailOpen admits a request when the Strategy cannot decide. The handler sees it by
 	// [IsBypassed], the client by the RateLimit-Bypassed field, which lists the policies that did
-	// not decide. It does not cover a key that cannot be extracted, a full table (see AdmitFull), or a
-	// mistake in the program, such as too many different limits. false: 503.
+	// not decide. FailOpen does not cover a key that cannot be extracted, a full table (see
+	// AdmitFull), or a mistake in the program, such as too many different limits. false: 503.
 	FailOpen bool
 
-	// Shadow decides, reports and counts, but admits every request, even one without a key, and
-	// sends the client no field. It adds nothing to the deny list.
+	// Shadow decides, reports and counts, but admits every request, even one without a key, sends the
+	// client no field, and adds nothing to the deny list.
 	Shadow bool
 
 	// DenyList is consulted before any Strategy. nil: none.
@@ -154,8 +155,8 @@ type Config struct {
 	// Penalty puts clients that are denied repeatedly on DenyList. The zero value: none.
 	Penalty Penalty
 
-	// OnDecision is called once for each request, after the decision and before the answer. No lock
-	// is held; it is called concurrently, and the request waits for it. nil: none.
+	// OnDecision is called once for each request, after the decision and before the answer. No lock is
+	// held, calls are concurrent, and each request waits for its own. nil: none.
 	OnDecision func(r *http.Request, d Decision)
 
 	// Stats counts the decisions; several middlewares may share one. nil: none.

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// CORS makes the answers that the middleware writes readable to scripts of other origins; it leaves
-// the handler's answers alone. A CORS middleware that runs before this one takes precedence.
+// CORS makes the answers that the middleware writes readable to scripts of other origins, and
+// leaves the handler's answers alone. A CORS middleware that runs before this one takes precedence.
 type CORS struct {
 	// Origins are the origins allowed to read answers, as in "https://app.example.com"; "*" allows
 	// all.

@@ -9,8 +9,8 @@ import (
 )
 
 // Decider finds the limits of a request by itself, and decides by them: a rules.Decider does. The
-// deny list, the policies and the bounds on requests in flight come before it. It must be safe for
-// concurrent use.
+// deny list, the policies and the bounds on requests in flight come before it. A Decider must be
+// safe for concurrent use.
 type Decider interface {
 	// Decide decides on r and reports by v, which it must not keep.
 	Decide(r *http.Request, v *Consultation)
@@ -32,8 +32,8 @@ type Consultation struct {
 	// Err is set to why the request could not be decided; its counts were given back.
 	Err error
 
-	// Invalid is set to why the request cannot be read. It is refused with 400, or 414 if its path is
-	// too long.
+	// Invalid is set to why the request cannot be read. Such a request is refused with 400, or 414 if
+	// its path is too long.
 	Invalid error
 
 	// Attempts are set to the ones that have decided. They are given back if the request does not

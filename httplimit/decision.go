@@ -55,7 +55,7 @@ const (
 type Decision struct {
 	Kind Kind
 
-	// Key is the extracted key. Its bytes may be the client's choice: quote it in logs and keep it
+	// Key is the extracted key. Its bytes may be the client's choice: quote them in logs and keep them
 	// out of metric labels. Empty after NoKey and after Skip.
 	Key string
 
@@ -135,8 +135,7 @@ func (d Decision) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// Stats counts decisions by [Kind]. The zero value is ready to use; it is safe for concurrent
-// use.
+// Stats counts decisions by [Kind]. The zero value is ready to use, and safe for concurrent use.
 type Stats struct {
 	counts [kinds]atomic.Uint64
 }

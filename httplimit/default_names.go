@@ -62,9 +62,9 @@ func releaseClaims(claims map[any]*weir.Limit) {
 	}
 }
 
-// identity returns a value that is equal for Strategies that share counts, or nil if it is unknown
-// whether they do. The methods of a Limiter return a new Strategy each time; Strategies of one type
-// and algorithm on one Limiter share counts. The Limiter is compared by a weak pointer, since its
+// identity returns a value that is equal for Strategies that share counts, or nil if that is
+// unknown. The methods of a Limiter return a new Strategy each time; Strategies of one type and
+// algorithm on one Limiter share counts. The Limiter is compared by a weak pointer, since its
 // address may be reused before the claim of a collected middleware is released.
 func identity(s weir.Strategy) any {
 	if a := weir.CounterOf(s).About(); a.Limiter != nil {

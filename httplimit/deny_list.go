@@ -52,8 +52,8 @@ type DenyListConfig struct {
 
 // DenyList is a list of callers that are refused before any Strategy runs. It can be changed at run
 // time and is safe for concurrent use; several middlewares may share one. A lookup takes a read
-// lock, one map access for the key, and one for each different prefix length on the list; while the
-// list is empty it costs an atomic load.
+// lock, one map access for the key, and one for each different prefix length on the list; in an
+// empty list, only an atomic load.
 type DenyList struct {
 	max          int
 	maxPenalties int
@@ -115,7 +115,7 @@ func NewDenyList(cfg DenyListConfig) *DenyList {
 }
 
 // Add lists e, or replaces the end of an entry that is listed already. An e that has ended removes
-// the entry. It fails with [ErrDenyListFull], or if e does not have exactly one of Key and Prefix.
+// the entry. Add fails with [ErrDenyListFull], or if e does not have exactly one of Key and Prefix.
 func (l *DenyList) Add(e DenyEntry) error {
 	if (e.Key == "") == !e.Prefix.IsValid() {
 		return errors.New("httplimit: a deny list entry is either a key or a prefix")

@@ -91,10 +91,10 @@ type headers []string // canonical names
 // present exactly once and not be blank. "Host" is the requested host in lower case, without a port
 // and a final dot, since a client must not get a budget for each spelling.
 //
-// It trusts whoever writes the headers, which may be the client. Use it for values that are
-// authenticated before the middleware runs, or that a proxy in front overwrites on every request:
-// with an unchecked API key header each made-up value has a fresh budget. For addresses use
-// [ClientIP], never Headers("X-Forwarded-For").
+// The extractor trusts whoever writes the headers, which may be the client. Use it for values that
+// are authenticated before the middleware runs, or that a proxy in front overwrites on every
+// request: with an unchecked API key header each made-up value has a fresh budget. For addresses
+// use [ClientIP], never Headers("X-Forwarded-For").
 //
 // The key of one header is its value without surrounding blanks; the key of several is their
 // [weir.JoinKey]. Headers panics without a name, or with one that is no header name.
@@ -149,8 +149,8 @@ func headerValue(r *http.Request, name string) (string, error) {
 	return checkLen(name, value)
 }
 
-// normalizeHost returns the host of host or host:port in lower case and without final dots. It may
-// be empty.
+// normalizeHost returns the host of host or host:port in lower case and without final dots. The
+// result may be empty.
 func normalizeHost(host string) string {
 	if i := strings.LastIndexByte(host, ':'); i >= 0 && strings.IndexByte(host[i:], ']') < 0 {
 		host = host[:i]
@@ -168,11 +168,12 @@ func checkLen(name, value string) (string, error) {
 type pattern struct{}
 
 // Pattern returns the extractor that keys by the route that matched: r.Pattern, as in "GET
-// /users/{id}". It does not distinguish clients: alone it limits a route for all of them together,
-// and [Join] makes it a limit per client and route.
+// /users/{id}". The key does not distinguish clients: alone it limits a route for all of them
+// together, and [Join] makes that a limit per client and route.
 //
-// It trusts no client: the pattern is the server's. The mux sets it, so the middleware must wrap
-// the handlers that the mux calls; around the mux itself the pattern is empty, which is an error.
+// The extractor trusts no client: the pattern is the server's. The mux sets it, so the middleware
+// must wrap the handlers that the mux calls; around the mux itself the pattern is empty, which is
+// an error.
 func Pattern() Extractor { return pattern{} }
 
 func (pattern) Extract(r *http.Request) (string, error) {

@@ -8,8 +8,8 @@ import (
 
 // Guard decides on requests, in three steps: [Guard.Begin] decides, [Ticket.Answer] answers a
 // refused request, and [Ticket.End] ends an admitted one. [Guard.Wrap] is the middleware made of
-// them; adapters to frameworks take the steps themselves. It is safe for concurrent use, as its
-// Strategies are.
+// them; adapters to frameworks take the steps themselves. A Guard is safe for concurrent use, as
+// its Strategies are.
 type Guard struct{ m *middleware }
 
 // NewGuard returns a Guard that consults s about each request. s is a [weir.Limit], or another
@@ -39,9 +39,9 @@ func New(s weir.Strategy, cfg Config) func(http.Handler) http.Handler {
 //
 // Otherwise the middleware answers: 429 to a denied request (Config.DeniedStatus), 400 to one
 // without a key, 503 if a limit cannot be decided or too many requests are in flight, and to a
-// client on the deny list 403, or 429 if the entry has an end. Panics of next pass through. It
-// costs one Run per policy, a Peek more for each in this process if there are several, and a
-// handful of allocations, most of which net/http needs to hold the header. It panics if next is
+// client on the deny list 403, or 429 if the entry has an end. Panics of next pass through. A
+// request costs one Run per policy, a Peek more for each in this process if there are several, and
+// a handful of allocations, most of which net/http needs to hold the header. Wrap panics if next is
 // nil.
 func (g *Guard) Wrap(next http.Handler) http.Handler {
 	if next == nil {

@@ -333,7 +333,7 @@ func (m *middleware) warnOfProxy(r *http.Request) {
 		slog.String("line_2", field+`: httplimit.ClientIP(proxies),`))
 }
 
-// newMiddleware checks cfg and compiles its policies; it panics on a mistake.
+// newMiddleware checks cfg and compiles its policies, and panics on a mistake.
 func newMiddleware(s weir.Strategy, cfg Config) *middleware {
 	m := &middleware{cfg: cfg}
 	m.tolerates = m.bypasses
@@ -360,6 +360,6 @@ func newMiddleware(s weir.Strategy, cfg Config) *middleware {
 	return m
 }
 
-// peersChecked is how many requests a middleware looks at before it takes it that clients connect
-// to it directly.
+// peersChecked is how many requests a middleware looks at before it assumes that clients connect
+// directly.
 const peersChecked = 1000

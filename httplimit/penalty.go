@@ -55,7 +55,7 @@ func (p Penalty) check(list *DenyList) {
 	}
 }
 
-// count counts a denial under a key. It reports whether it is the one that lists the caller.
+// count counts a denial under a key, and reports whether that denial lists the caller.
 func (p Penalty) count(
 	ctx context.Context, key []byte,
 ) (counted *weir.Request, last bool, err error) {

@@ -40,15 +40,15 @@ type Policy struct {
 
 	// LimitFunc returns the limit of a request, by plan or by route, in place of the policy's own. nil
 	// stands for that one or, in a policy that has none, for no limit, as if the policy did not apply.
-	// It must rely on authenticated data only: a client that chooses its plan has no limit. The limits
-	// are values, made where the program starts; to choose from up to 1024 costs nothing:
+	// LimitFunc must rely on authenticated data only: a client that chooses its plan has no limit. The
+	// limits are values, made where the program starts; to choose from up to 1024 costs nothing:
 	//
 	//	free, paid := s.Limit(100, time.Hour), s.Limit(5000, time.Hour)
 	//
 	// With a Name, here or of the limits, a caller whose plan changes keeps its count; else each limit
-	// counts for itself. Of two policies whose limits are on one count, one decides. A request for
-	// which it returns a limit on work in flight, where that is not Concurrency, or another one where
-	// it is, is not decided.
+	// counts for itself. Of two policies whose limits are on one count, one decides. A request is not
+	// decided if LimitFunc returns a limit on work in flight outside Concurrency, or another limit in
+	// Concurrency.
 	LimitFunc func(*http.Request) *weir.Limit
 
 	// Applies reports whether the policy applies to a request. If not, no bucket is taken, and no
@@ -58,10 +58,10 @@ type Policy struct {
 	// DenyAll makes a Limit of 0 valid: every request is denied.
 	DenyAll bool
 
-	// Strategy decides. It is a [weir.Limit], which counts the callers under their extracted keys, as
-	// its own methods do; leave Limit and Duration zero, unless it has no numbers, as [limits.All] and
-	// Tiers have none. Or it is any other Strategy, with a Limit and a Duration, which counts them
-	// under [Policy.Key]. nil: the one given to New.
+	// Strategy decides. A [weir.Limit] counts the callers under their extracted keys, as its own
+	// methods do; leave Limit and Duration zero, unless it has no numbers, as [limits.All] and Tiers
+	// have none. Any other Strategy, with a Limit and a Duration, counts them under [Policy.Key]. nil:
+	// the one given to New.
 	Strategy weir.Strategy
 
 	// Extractor returns the key that this policy counts under, such as the organisation of a user. A
@@ -114,7 +114,7 @@ type policy struct {
 	problem []byte // the body of a denial by this policy alone
 }
 
-// compile checks p and computes its fixed strings; s runs it if it has no Strategy of its own. It
+// compile checks p and computes its fixed strings; s runs it if p has no Strategy of its own. It
 // panics on a mistake, as is a limit on work in flight, unless p holds.
 func compile(p Policy, s weir.Strategy, deniedStatus int, holds bool) *policy {
 	p.Strategy = cmp.Or(p.Strategy, s)

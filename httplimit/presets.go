@@ -12,7 +12,7 @@ import (
 //
 //	http.ListenAndServe(":8080", httplimit.PerIP(100, time.Minute)(mux))
 //
-// It stands for New on this limit of the SlidingWindow of a Limiter of its own, with the zero
+// PerIP stands for New on this limit of the SlidingWindow of a Limiter of its own, with the zero
 // [weir.Config], and a Config with the Extractor [RemoteAddr]. Each call counts for itself, in this
 // process, until the program ends. Behind a proxy all clients share one address: use [New] with
 // [ClientIP]. PerIP panics where New does.

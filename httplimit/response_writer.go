@@ -84,7 +84,7 @@ func (w *responseWriter) writeInformational(status int) {
 			delete(h, name)
 		}
 	}
-	// net/http sends a copy of a header with this key by HTTP/2. It may read it after WriteHeader has
+	// net/http sends a copy of a header with this key by HTTP/2, and may read it after WriteHeader has
 	// returned, if the client has left.
 	const copied = "Content-Length"
 	_, has := h[copied]
@@ -159,8 +159,8 @@ func (w *responseWriter) watch(r *http.Request) *http.Request {
 }
 
 // hijack hands the connection over. For CountIf it watches the bytes that the handler writes there:
-// the answer to an upgrade is a 101, but it may as well be a 401. A place of Concurrency is held
-// until it is closed, and one of Overload is dropped.
+// the answer to an upgrade is a 101, but may as well be a 401. A place of Concurrency is held until
+// the connection is closed, and one of Overload is dropped.
 func (w *responseWriter) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	counting, holds := w.more.watched != nil && w.status == 0, false
@@ -221,9 +221,9 @@ type onlyHijackWriter struct{ responseWriter }
 func (w *onlyHijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.hijack() }
 
 // newResponseWriter returns a responseWriter on w, and the same writer with the optional interfaces
-// of w: handlers find them by type assertion, and must not find one that does not work. It has
-// Flush and Hijack also if only http.ResponseController finds them, below w, so that no connection
-// is handed over and no stream begins past the responseWriter.
+// of w: handlers find them by type assertion, and must not find one that does not work. The writer
+// has Flush and Hijack also if only http.ResponseController finds them, below w, so that no
+// connection is handed over and no stream begins past the responseWriter.
 func newResponseWriter(w http.ResponseWriter) (*responseWriter, http.ResponseWriter) {
 	canFlush, canHijack := reaches[http.Flusher](w), reaches[http.Hijacker](w)
 	switch {

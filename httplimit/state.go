@@ -26,7 +26,7 @@ type shown struct {
 // state is one limit on one request.
 type state struct {
 	*policy                 // nil: a limit of the Decider
-	of      *policy         // as it was configured; policy is the one of LimitFunc's limit
+	of      *policy         // as configured; policy is the one of LimitFunc's limit
 	ask     *limits.Attempt // the Request to the Strategy, and the decision
 	shown   shown
 

@@ -12,8 +12,8 @@ import (
 //   - calls End once that is over, and defers Abort, which ends the request after a panic.
 //
 // A Ticket is over after End or Abort, whichever comes first: then, as for the zero Ticket, Passes
-// reports false, Decision returns the zero Decision, and the other methods do nothing. It may be
-// copied, and all copies are over at once. It must be used by one goroutine at a time, but any
+// reports false, Decision returns the zero Decision, and the other methods do nothing. A Ticket may
+// be copied, and all copies are over at once. It must be used by one goroutine at a time, but any
 // number of them may call End and Abort.
 type Ticket struct {
 	c       *call
@@ -76,8 +76,8 @@ func (t Ticket) Answer(w http.ResponseWriter) {
 // Writer returns a writer and a request for the handler of a request that passes, in place of w and
 // of the request that was begun. The writer has the fields, leaves them out of informational
 // answers (1xx), and knows the answer, for CountIf, and whether the connection is handed over, for
-// the bounds on requests in flight. It has those optional interfaces of net/http that w has. It may
-// be w.
+// the bounds on requests in flight. It has those optional interfaces of net/http that w has, and
+// may be w.
 func (t Ticket) Writer(w http.ResponseWriter) (http.ResponseWriter, *http.Request) {
 	if c := t.call(); c != nil && c.passes() {
 		return c.writer(w, t.request)
@@ -86,8 +86,8 @@ func (t Ticket) Writer(w http.ResponseWriter) (http.ResponseWriter, *http.Reques
 }
 
 // Stream says that the request is a stream, which may last for as long as it likes: its place of
-// Overload is given back, and is not measured. It is for adapters whose handlers do not write to
-// the Writer, by which a Guard finds that out. It does nothing to a request that does not pass.
+// Overload is given back, and is not measured. Stream is for adapters whose handlers do not write
+// to the Writer, by which a Guard finds that out. It does nothing to a request that does not pass.
 func (t Ticket) Stream() {
 	if c := t.call(); c != nil && c.inFlight != nil {
 		c.inFlight.place.drop()
