@@ -51,13 +51,13 @@ type Limit struct {
 const maxName = 256
 
 // NewLimit returns the Limit of n in d by s, for numbers that come from a configuration, and for
-// any Strategy. It fails with [ErrScale] unless d is a whole number of milliseconds from 1 ms to
-// 365 days, and with [ErrLimit] if a token bucket takes longer to fill than time can be counted.
+// any Strategy. NewLimit fails with [ErrScale] unless d is a whole number of milliseconds from 1 ms
+// to 365 days, and with [ErrLimit] if a token bucket takes longer to fill than time can be counted.
 // [Tiers] ignore both numbers, and a [Calendar] d. With an [InFlight] d is the lease.
 //
 // A strategy of this package counts for the Limit by itself. Any other one, on Redis or with a
 // fallback, gets a key that begins with the name of the Limit, or with its numbers; if that has
-// over 1024 bytes, a digest of the caller's key follows. An op that it cannot do fails
+// over 1024 bytes, a digest of the caller's key follows. An op that the strategy cannot do fails
 // with [errors.ErrUnsupported].
 func NewLimit(s Strategy, n uint64, d time.Duration) (*Limit, error) {
 	if s == nil {
@@ -91,14 +91,14 @@ func NewLimit(s Strategy, n uint64, d time.Duration) (*Limit, error) {
 type own interface {
 	Counter
 
-	// check completes a new Limit. It fails if its numbers can never be right.
+	// check completes a new Limit, or fails if its numbers can never be right.
 	check(m *Limit) error
 
 	// bind returns one that counts for a Limit, in the series of its name or numbers.
 	bind(m *Limit) (Counter, error)
 }
 
-// MustLimit is [NewLimit] for numbers of a program: it panics where that fails.
+// MustLimit is [NewLimit] for numbers of a program, and panics where that fails.
 func MustLimit(s Strategy, n uint64, d time.Duration) *Limit {
 	m, err := NewLimit(s, n, d)
 	if err != nil {
@@ -109,7 +109,7 @@ func MustLimit(s Strategy, n uint64, d time.Duration) *Limit {
 
 // Named returns the limit with a name of 1 to 256 bytes, whose counts are kept when its numbers
 // change: n, and of a token or leaky bucket d and the burst or queue too. Where windows are counted
-// d is their length, so another d counts anew. It panics for another length of the name. Before,
+// d is their length, so another d counts anew. Named panics for another length of the name. Before,
 // the counts belonged to the limit without a name.
 func (m *Limit) Named(name string) *Limit {
 	if uint(len(name)-1) >= maxName {
@@ -118,8 +118,8 @@ func (m *Limit) Named(name string) *Limit {
 	return &Limit{strategy: m.strategy, n: m.n, d: m.d, name: name, failOpen: m.failOpen}
 }
 
-// FailOpen returns the same limit, whose Allow returns true if it cannot decide. A key that is
-// empty or too long does not open it, since a client may choose its key, nor does
+// FailOpen returns the same limit, whose Allow returns true if the strategy cannot decide. A key
+// that is empty or too long does not open the limit, since a client may choose its key, nor does
 // [errors.ErrUnsupported], a mistake of the program that does not end.
 func (m *Limit) FailOpen() *Limit {
 	return &Limit{strategy: m.strategy, n: m.n, d: m.d, name: m.name, failOpen: true}
@@ -128,7 +128,7 @@ func (m *Limit) FailOpen() *Limit {
 // Name returns the name, or the empty string.
 func (m *Limit) Name() string { return m.name }
 
-// Numbers returns how much cost is admitted in which time. They are 0 of a limits.All.
+// Numbers returns how much cost is admitted in which time. Both numbers are 0 of a limits.All.
 func (m *Limit) Numbers() (n uint64, d time.Duration) { return m.n, m.d }
 
 // String describes the limit, such as "logins: token bucket, 5 in 1m".
@@ -155,9 +155,9 @@ func (m *Limit) Period() string {
 	return cmp.Or(CounterOf(m.strategy).About().Period, bounds.Text(m.d))
 }
 
-// Allow reports whether a hit of key is admitted, and counts it. Where it cannot decide it returns
-// false, or true if the limit is [Limit.FailOpen] and the key is not at fault; Stats counts that. A
-// leaky bucket admits only who need not wait.
+// Allow reports whether a hit of key is admitted, and counts it. Where the strategy cannot decide,
+// Allow returns false, or true if the limit is [Limit.FailOpen] and the key is not at fault; Stats
+// counts that. A leaky bucket admits only who need not wait.
 func (m *Limit) Allow(key string) bool {
 	if d := m.made.Load(); d != nil {
 		if slot, state, w := d.find(key); slot != nil {
@@ -173,9 +173,9 @@ func (m *Limit) Allow(key string) bool {
 	return m.allow(key)
 }
 
-// AllowBytes is Allow of a key that is no string: an address, an integer, a UUID. It does not keep
-// key, and makes no string of it for a caller who is known, where Allow allocates nothing; a
-// limits.All makes one.
+// AllowBytes is Allow of a key that is no string: an address, an integer, a UUID. AllowBytes does
+// not keep key, and makes no string of it for a caller who is known, where Allow allocates nothing;
+// a limits.All makes one.
 func (m *Limit) AllowBytes(key []byte) bool {
 	if d := m.made.Load(); d != nil {
 		if slot, state, w := d.findBytes(key); slot != nil {
@@ -200,9 +200,8 @@ func (m *Limit) Opens(err error) bool {
 	return m.failOpen && err != nil && !errors.Is(err, ErrID) && !errors.Is(err, errors.ErrUnsupported)
 }
 
-// Take decides on cost hits of key at once, of which 0 means 1, and counts them if they are
-// admitted. One over the limit is denied with the zero ExpiresAt. A leaky bucket has the caller
-// wait its turn.
+// Take decides on cost hits of key at once, of which 0 means 1, and counts them if admitted. One
+// over the limit is denied with the zero ExpiresAt. A leaky bucket has the caller wait its turn.
 func (m *Limit) Take(ctx context.Context, key string, cost uint64) (out Outcome, err error) {
 	if d := m.made.Load(); d != nil {
 		if slot, state, w := d.find(key); slot != nil {
@@ -220,8 +219,8 @@ func (m *Limit) Take(ctx context.Context, key string, cost uint64) (out Outcome,
 	return m.decider().decide(ctx, m, false, &Request{Key: key, Cost: cost})
 }
 
-// Peek returns the Outcome before a hit, and counts nothing: TotalRequests and Left are without it,
-// State, Wait and ExpiresAt are those that Take of it would return.
+// Peek returns the Outcome before a hit, and counts nothing: TotalRequests and Left are without the
+// hit, State, Wait and ExpiresAt are those that Take of one hit would return.
 func (m *Limit) Peek(ctx context.Context, key string) (out Outcome, err error) {
 	if d := m.made.Load(); d != nil {
 		if slot, state, w := d.find(key); slot != nil {
@@ -260,7 +259,7 @@ func (a Ask) Cost(cost uint64) Ask {
 	return a
 }
 
-// Run implements [Strategy]. It allocates the Result.
+// Run implements [Strategy], and allocates the Result.
 func (m *Limit) Run(ctx context.Context, r *Request) (*Result, error) {
 	res := new(Result)
 	if err := m.run(ctx, r, false, res); err != nil {
@@ -269,7 +268,7 @@ func (m *Limit) Run(ctx context.Context, r *Request) (*Result, error) {
 	return res, nil
 }
 
-// run decides on r for no Outcome. Unless it is atOnce it may wait. It does not keep r.
+// run decides on r for no Outcome, and does not keep r. Unless atOnce is set, run may wait.
 func (m *Limit) run(ctx context.Context, r *Request, atOnce bool, res *Result) (err error) {
 	d := m.decider()
 	switch {
@@ -301,8 +300,8 @@ func (m *Limit) seriesName(with ...uint64) windows.SeriesName {
 	return windows.SeriesName{Numbers: numbers}
 }
 
-// setOutcome sets out, which is zero, for a verdict at now on a limit of most, of which all
-// is left again at full. To return it by value would copy words that are being stored, for which
+// setOutcome sets out, which is zero, for a verdict at now on a limit of most, of which all is left
+// again at full. To return an Outcome by value would copy words that are being stored, for which
 // each load waits.
 func (m *Limit) setOutcome(out *Outcome, l *Limiter, most uint64, v verdict, now, full int64) {
 	out.By = m
@@ -380,7 +379,7 @@ func (m *Limit) unreleasable() error { return m.decider().about.Unreleasable(m.S
 func (m *Limit) numbers() Tier { return Tier{m.n, m.d} }
 
 // keyScale returns the scale in the keys of a strategy that counts in no windows: keys of a Limit
-// with a name hold no duration, so that the counts outlast a change of it. 0: they hold it.
+// with a name hold no duration, so that the counts outlast a new duration. 0: the keys hold it.
 func (m *Limit) keyScale() int64 { return int64(min(1, len(m.name))) }
 
 // check implements own.

@@ -17,15 +17,16 @@ import (
 	"github.com/weirgo/weir/internal/core/windows"
 )
 
-// Limiter counts hits in memory. It is safe for concurrent use. CheckRate on an ID that has a
-// bucket takes no lock. Make a Limiter with [New], and close it when it is no longer used.
+// Limiter counts hits in memory, and is safe for concurrent use. CheckRate on an ID that has a
+// bucket takes no lock. Make a Limiter with [New], and close it after its last use.
 //
-// Its clock is the wall time at which it was made, advanced by the operating system's monotonic
+// Its clock is the wall time at the call of New, advanced by the operating system's monotonic
 // clock. On Windows that clock moves in steps of up to 15.6 ms, so windows of less than 100 ms are
-// uneven there. On Linux and macOS it stops while the machine is suspended: windows are longer by
-// that time, and from then on instants lie behind the wall clock. So they do where the wall clock
-// was wrong when the Limiter was made, as at a boot before the first NTP step: the windows of a
-// [Calendar], and the instants that a Result names. With time.Now as Config.Now they follow it.
+// uneven there. On Linux and macOS that clock stops while the machine is suspended: windows are
+// longer by that time, and from then on instants lie behind the wall clock. So they do where the
+// wall clock was wrong when the Limiter was made, as at a boot before the first NTP step: the
+// windows of a [Calendar], and the instants that a Result names. With time.Now as Config.Now both
+// follow the wall clock.
 type Limiter struct {
 	clock   clock.Clock
 	closed  atomic.Bool
@@ -80,14 +81,14 @@ type Config struct {
 	// SweepEvery is the time between two sweeps. 0 means 10 s. Too small costs CPU, too large memory.
 	SweepEvery time.Duration
 
-	// Now replaces the clock, for tests and simulations; nil means the monotonic clock. It must be
-	// safe for concurrent use. Its wall time is used, from 1678 to 2262. It should not go back: within
-	// Timeout the windows that it returns to still have their counts, before that they start at 0. The
-	// janitor still wakes by real time; see Sweep.
+	// Now replaces the clock, for tests and simulations; nil means the monotonic clock. Now must be
+	// safe for concurrent use. Its wall time is used, from 1678 to 2262. The time should not go back:
+	// within Timeout the windows that it returns to still have their counts, older ones start at 0.
+	// The janitor still wakes by real time; see Sweep.
 	Now func() time.Time
 }
 
-// New returns a Limiter. It fails if a field of cfg is negative. It starts no goroutine: the
+// New returns a Limiter, or fails if a field of cfg is negative. New starts no goroutine: the
 // janitor starts with the first bucket and ends with the last. A limiter for a testing/synctest
 // bubble is made in the bubble, and closed before the bubble ends.
 func New(cfg Config) (*Limiter, error) {
@@ -127,8 +128,8 @@ type Stats struct {
 }
 
 // Stats adds up the counts of all buckets, about 10 ns each, so that most decisions count nothing
-// else. It holds one shard's mutex at a time, so it is no snapshot of one instant. No count of
-// calls falls.
+// else. Stats holds one shard's mutex at a time, so the counts are not all of one instant. No count
+// of calls falls.
 func (l *Limiter) Stats() Stats {
 	sums := l.tables.sums()
 	s := Stats{
@@ -155,15 +156,15 @@ func (l *Limiter) Stats() Stats {
 func (l *Limiter) Sweep() int { return l.janitor.sweep(l.clock.Read()) }
 
 // Close ends the janitor and waits for it; calls that wait in a LeakyBucket return. Later calls
-// that decide, read or change a count fail with [ErrClosed], [Wait] and [HoldWait] when
-// they ask again. It may be called more than once, and from Config.Now. It always returns nil.
+// that decide, read or change a count fail with [ErrClosed], [Wait] and [HoldWait] when they ask
+// again. Close may be called more than once, and from Config.Now. It always returns nil.
 func (l *Limiter) Close() error {
 	l.closed.Store(true)
 	l.janitor.close()
 	return nil
 }
 
-// named returns the series of a name. It fails with ErrLimit if there are too many.
+// named returns the series of a name, or fails with ErrLimit if there are too many.
 func (l *Limiter) named(name windows.SeriesName, c *calendar.Calendar) (*windows.Series, error) {
 	in, err := l.windows.Named(name, c)
 	if err != nil {
@@ -181,7 +182,7 @@ func (l *Limiter) asOf(ctx context.Context) int64 {
 	return present
 }
 
-// fail counts err for Stats, unless it is nil.
+// fail counts err for Stats, unless nil.
 func (l *Limiter) fail(err error) error {
 	switch err {
 	case nil:
@@ -218,8 +219,8 @@ func (l *Limiter) result(v verdict) *Result {
 	return r
 }
 
-// setResult sets r, whatever it was, to a verdict at now, and returns how long it holds. To return
-// it by value would cost copies.
+// setResult sets r, whatever it was, to a verdict at now, and returns how long the verdict holds.
+// To return a Result by value would cost copies.
 func (l *Limiter) setResult(r *Result, v verdict, now int64) (left time.Duration) {
 	r.State, r.TotalRequests, r.Limit = Deny, uint64(v.Total), 0
 	if v.Allowed {

@@ -26,7 +26,7 @@ func (v Verdict) String() string {
 }
 
 // Verdict is [Limiter.CheckRate] with raterlimiter's answer: check_rate(Id, Scale, Limit). Call for
-// call it is the verdict of the original, but for these differences, which are deliberate:
+// call the verdict is the original's, but for these differences, which are deliberate:
 //
 //   - limit 0: the original lets the first hit of a window through; here nothing passes.
 //   - scale 0: the original crashes; here it is [ErrScale], as is a negative one.

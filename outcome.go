@@ -23,15 +23,15 @@ type Outcome struct {
 	// LeakyBucket admits all of its limit, to wait its turn, or nothing.
 	Left uint64
 
-	// FullAt is the instant from which all of it is left again, since nothing that was admitted counts
-	// any more, if nothing else is admitted until then: the decision's, if so it is already. Of
-	// Tiers and limits.All that holds of all limits. It is the zero time of work in flight that is
-	// held, since nobody knows; and where another package counts and its Result does not say it: a
-	// denial or Peek by a limit that slides, a log, a counter or tiers, and an admission by tiers.
+	// FullAt is the instant from which all of the limit is left again, since nothing that was admitted
+	// counts any more, if nothing else is admitted until then: the decision's, if all is left already.
+	// Of Tiers and limits.All that holds of all limits. FullAt is the zero time of work in flight that
+	// is held, since nobody knows; and where another package counts and its Result does not say when:
+	// a denial or Peek by a limit that slides, a log, a counter or tiers, and an admission by tiers.
 	FullAt time.Time
 
 	// Wait is how long after the decision the same request would pass, if nothing else is admitted
-	// until then: 0 if it was admitted, and the largest Duration if it can never pass or, of work in
+	// until then: 0 if admitted, and the largest Duration if the request can never pass or, of work in
 	// flight, nobody knows when.
 	Wait time.Duration
 
@@ -89,7 +89,7 @@ func (o Outcome) String() string {
 //	{"allowed":false,"left":0,"limit":10,"wait":"3s","by":"sliding window, 10 in 1m"}
 //
 // wait is "never" where the request can never pass, and "until one is released" where nobody knows
-// when it would. full_at, if it is known, is FullAt.
+// when it would. full_at, if known, is FullAt.
 func (o Outcome) MarshalJSON() ([]byte, error) {
 	v := struct {
 		Allowed bool       `json:"allowed"`
@@ -132,8 +132,8 @@ func leftOf(ctx context.Context, c Counter, r *Request, res *Result, most uint64
 }
 
 // fullOf returns when nothing counts for the request of an op that a Counter of another package has
-// decided: see [Outcome.FullAt]. Unless it was taken, TotalRequests is without its cost. It is the
-// zero time if that is not known.
+// decided, or the zero time if that is not known: see [Outcome.FullAt]. Unless the request was
+// taken, TotalRequests is without its cost.
 func fullOf(a *About, op *Op) time.Time {
 	res, took := &op.Result, op.Verb == OpTake && op.Result.Allowed()
 	switch {

@@ -66,7 +66,7 @@ func (s *reader) prepare(p params) (params, error) {
 	return p, nil
 }
 
-// preparer completes params. It reports false for a burst that never fills.
+// preparer completes params, and reports false for a burst that never fills.
 type preparer interface{ Prepare(p params) (params, bool) }
 
 // describe sets the About of c, which reads its requests by s and has these keys.
@@ -202,7 +202,7 @@ func (s *reader) decided(op *Op, v verdict, now int64, err error) {
 	}
 }
 
-// setResult sets res to a verdict at now, and returns how long it holds.
+// setResult sets res to a verdict at now, and returns how long the verdict holds.
 func (s *reader) setResult(res *Result, v verdict, now int64) time.Duration {
 	left := s.l.setResult(res, v, now)
 	if tiers := s.about.Tiers; tiers != nil {
@@ -264,8 +264,8 @@ func (s *reader) forecast(op *Op, in engine.Store) error {
 	return nil
 }
 
-// catchUp catches up with the Backlog of an op, if that is to do so: it never lowers a count, and
-// does not raise it to one that has expired.
+// catchUp catches up with the Backlog of an op, if that is to do so. catchUp never lowers a count,
+// nor raises one to a count that has expired.
 func (s *reader) catchUp(op *Op, in engine.Store) error {
 	b := op.Backlog
 	if b == nil || op.Verb != OpTake && op.Verb != OpCatchUp {
