@@ -18,27 +18,27 @@ import (
 var ErrSnapshot = errors.New("weir: bad snapshot")
 
 // Save writes the present counts to w, for Load in the next process: the counts of every strategy
-// but those who wait in a LeakyBucket. It takes 15 to 40 bytes and the ID for each bucket that has
-// not expired. Windows are aligned to the Unix epoch, so the counts stay valid as long as the wall
-// clock does.
+// but those who wait in a LeakyBucket. Each bucket that has not expired takes 15 to 40 bytes and
+// its ID. Windows are aligned to the Unix epoch, so the counts stay valid as long as the wall clock
+// does.
 //
-// It is safe beside all other calls, and after Close. It is not a snapshot of one instant: an
-// admission while it runs may be in it or not. No lock is held while it writes. It fails with the
-// error of w; then w has no snapshot.
+// Save is safe beside all other calls, and after Close. The counts are not all of one instant: an
+// admission while Save runs may be in the snapshot or not. Save holds no lock while writing. It
+// fails with the error of w; then w has no snapshot.
 func (l *Limiter) Save(w io.Writer) error { return engine.Save(w, &l.stores) }
 
 // Load counts the snapshot of a Save. A caller that has no count gets the saved one. The count of
 // one that has is raised, as by [OpCatchUp], never lowered, and the two are not added: to load one
 // snapshot twice is to load it once. Windows that have ended are left out. Bucket.Denied and
-// Created begin anew, and Stats counts nothing of it.
+// Created begin anew, and Stats counts nothing of the snapshot.
 //
-// It reads r to its end before it changes anything, and holds all of it in memory. It fails with
-// [ErrSnapshot] for one that Save did not write, or not to the end, or more than a minute after the
-// limiter's clock; with the error of r; with [ErrClosed]: then nothing has changed. It fails with
-// [ErrFull] if there was no room for some of the buckets: it loads those first that have counted
-// most, of each strategy, since they are the nearest to their limits. It fails with [ErrLimit] if
-// some are of limits that the limiter cannot keep apart from its own: see [Limit]. It is safe
-// beside all other calls.
+// Load reads r to its end before changing anything, and holds the whole snapshot in memory. It
+// fails with [ErrSnapshot] for one that Save did not write, or not to the end, or more than a
+// minute after the limiter's clock; with the error of r; with [ErrClosed]: then nothing has
+// changed. Load fails with [ErrFull] if there was no room for some of the buckets: it takes those
+// first that have counted most, of each strategy, which are the nearest to their limits. It fails
+// with [ErrLimit] if some are of limits that the limiter cannot keep apart from its own: see
+// [Limit]. Load is safe beside all other calls.
 func (l *Limiter) Load(r io.Reader) error {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -86,15 +86,15 @@ func (l *Limiter) Load(r io.Reader) error {
 // replaced, not followed.
 //
 // If SaveFile fails, the previous file is as it was and no temporary file is left. The error names
-// the file and wraps the system's. On Windows it fails while another program has the file
+// the file and wraps the system's. On Windows SaveFile fails while another program has the file
 // open. A process that is killed leaves its temporary file, name.saving- and a number, which the
-// next SaveFile of that name removes; on systems without flock(2), such as Windows, once it is a
-// minute old.
+// next SaveFile of that name removes; on systems without flock(2), such as Windows, once a minute
+// old.
 //
-// It is safe beside all other calls, and after Close. Concurrent calls on one limiter run one after
-// another. Calls of several limiters or processes on one file each write a whole one, and the last
-// replaces the others: give each limiter a file of its own. It costs as much as [Limiter.Save], and
-// waits for the disk.
+// SaveFile is safe beside all other calls, and after Close. Concurrent calls on one limiter run one
+// after another. Calls of several limiters or processes on one file each write a whole one, and the
+// last replaces the others: give each limiter a file of its own. Each call costs as much as
+// [Limiter.Save], and waits for the disk.
 func (l *Limiter) SaveFile(name string) error {
 	l.saving.Lock()
 	defer l.saving.Unlock()
@@ -103,8 +103,8 @@ func (l *Limiter) SaveFile(name string) error {
 
 // LoadFile loads the named file, as [Limiter.Load] does. If the file does not exist, as at the
 // first start, the error satisfies errors.Is(err, fs.ErrNotExist), and the caller decides. The
-// other errors are the system's and Load's. Each names the file. A file that was not loaded
-// stays as it is until SaveFile replaces it: to keep it, rename it first.
+// other errors are the system's and Load's. Each names the file. A file that was not loaded stays
+// unchanged until SaveFile replaces it: to keep such a file, rename it first.
 func (l *Limiter) LoadFile(name string) error {
 	f, err := os.Open(name)
 	if err != nil {
@@ -128,9 +128,9 @@ func (l *Limiter) LoadFile(name string) error {
 //		if err != nil { … } // the counts since the last save are lost
 //	})
 //
-// A save that fails leaves the previous file and does not end Checkpoint: failed, unless it is nil,
-// gets the error, and the next save follows after another interval. The error of the last save is
-// returned instead; it is nil if the file holds the counts at the end, also when ctx has ended.
+// A save that fails leaves the previous file and does not end Checkpoint: failed, unless nil, gets
+// the error, and the next save follows after another interval. The error of the last save is
+// returned instead, and is nil if the file holds the counts at the end, also when ctx has ended.
 // Each failure is reported once. To know at the start whether the file can be written, call
 // SaveFile.
 func (l *Limiter) Checkpoint(

@@ -18,7 +18,7 @@ import (
 type slotStrategy struct {
 	reader
 	in     engine.Slots
-	series *windows.Series // of fixed windows; nil: they are as long as a request's Duration
+	series *windows.Series // of fixed windows; nil: as long as a request's Duration
 }
 
 // newSlotStrategy returns the strategy of a kind, without the rest of a token bucket.
@@ -86,8 +86,8 @@ func (s *slotStrategy) run(
 	return time.Duration(w.End - now), nil
 }
 
-// hitWindow decides p at now on the bucket in a slot of a window, as Limiter.hit does. It reports
-// false if the window does not hold now, too.
+// hitWindow decides p at now on the bucket in a slot of a window, as Limiter.hit does, and also
+// reports false if the window does not hold now.
 func (s *slotStrategy) hitWindow(
 	slot *slots.Slot, state slots.Word, w *windows.Window, p params, now int64, res *Result,
 ) bool {
@@ -124,7 +124,7 @@ type onSlots interface{ onSlots() *slotStrategy }
 
 func (s *slotStrategy) onSlots() *slotStrategy { return s }
 
-// Do implements [Counter]: it does ops of Counters on slots, or else of s.
+// Do implements [Counter], for ops of Counters on slots, or else of s.
 func (s *slotStrategy) Do(ctx context.Context, ops []*Op) {
 	if ops[0].Verb == OpTakeAll {
 		if !takeTogether(ops) {
@@ -145,8 +145,8 @@ func (s *slotStrategy) Do(ctx context.Context, ops []*Op) {
 	}
 }
 
-// takeWindow does an OpTake by fixed windows, and goes on from where a look has seen that its
-// bucket admits it.
+// takeWindow does an OpTake by fixed windows, and goes on from where a look has seen that the
+// bucket admits the op.
 func (s *slotStrategy) takeWindow(op *Op) {
 	at := &op.call
 	slot := at.Slot
@@ -184,7 +184,7 @@ func (s *slotStrategy) hit(
 }
 
 // look returns the verdict on a hit at now of the bucket in a slot that find has returned, and the
-// content of the slot. It reports false if another call is to decide.
+// content of the slot; ok is false if another call is to decide.
 func (s *slotStrategy) look(
 	slot *slots.Slot, state slots.Word, w *windows.Window, p params, now int64,
 ) (v verdict, c slots.Content, ok bool) {
@@ -237,8 +237,8 @@ type taking struct {
 
 // takeTogether takes few ops of Limits on slots of one Limiter, all or none, where each caller is
 // known, with one reading of the clock: it looks at all but the first, and then takes from each,
-// unless one denies. It reports false, and has counted nothing, where each is to be taken by
-// itself.
+// unless one denies. takeTogether reports false, and has counted nothing, where each is to be taken
+// by itself.
 func takeTogether(ops []*Op) bool {
 	if len(ops) > fewOps {
 		return false
@@ -262,8 +262,8 @@ func takeTogether(ops []*Op) bool {
 	return ok
 }
 
-// lookAll sets the verdicts of all but the first and, if one of them denies, of that too. It
-// reports false where another call is to decide.
+// lookAll sets the verdicts of all but the first and, if one of them denies, of that too; ok is
+// false where another call is to decide.
 func lookAll(all []taking, now int64) (denied, ok bool) {
 	for i := len(all) - 1; i > 0; i-- {
 		if !all[i].look(now) {
@@ -274,8 +274,8 @@ func lookAll(all []taking, now int64) (denied, ok bool) {
 	return denied, !denied || all[0].look(now)
 }
 
-// takeEach takes from each, until one denies: then it gives all back. It reports
-// false where another call is to decide.
+// takeEach takes from each, until one denies, and then gives all back; ok is false where another
+// call is to decide.
 func takeEach(all []taking, now int64) (denied, ok bool) {
 	for i := range all {
 		t := &all[i]
@@ -310,13 +310,13 @@ func (t *taking) find(op *Op, s *slotStrategy) bool {
 	return t.slot != nil
 }
 
-// look sets the verdict at now. It reports false where another call is to decide.
+// look sets the verdict at now; ok is false where another call is to decide.
 func (t *taking) look(now int64) (ok bool) {
 	t.v, _, ok = t.slotStrategy.look(t.slot, t.state, t.w, t.p, now)
 	return ok
 }
 
-// run decides where hit does not, as where a period begins. It reports false if that fails.
+// run decides where hit does not, as where a period begins, and reports false if that fails.
 func (t *taking) run() bool {
 	var res Result
 	if _, err := t.slotStrategy.run(context.Background(), &t.op.Request, &res); err != nil {

@@ -28,8 +28,8 @@ type (
 	verdict = engine.Verdict
 )
 
-// Strategy decides whether a request may pass. It is safe for concurrent use. Run neither keeps nor
-// changes r. A denial is a Result with State [Deny]; an error means that the Strategy could not
+// Strategy decides whether a request may pass, and is safe for concurrent use. Run neither keeps
+// nor changes r. A denial is a Result with State [Deny]; an error means that the Strategy could not
 // decide, and then nothing was counted and the Result is nil.
 type Strategy interface {
 	Run(ctx context.Context, r *Request) (*Result, error)
@@ -41,7 +41,7 @@ type Request struct {
 	Key string
 
 	// Limit is how much cost is admitted in one Duration. 0, as in a Request without Limit, denies
-	// everything, and is no error. It counts as 2^63-1 at most, in FixedWindow, Calendar,
+	// everything, and is no error. Limit counts as 2^63-1 at most, in FixedWindow, Calendar,
 	// SlidingWindow and Counter as 2^48-2, in InFlight as 2^40-2, and so does a Cost up to Limit.
 	Limit uint64
 
@@ -56,14 +56,15 @@ type Request struct {
 	// Meta is kept with the hit by strategies that keep a log; others ignore it.
 	Meta string
 
-	// Lasting has a token bucket elsewhere count Key in one bucket, whatever the Duration is. A Limit
-	// with a name sets it, so that its counts outlast a change of its numbers; others ignore it.
+	// Lasting has a token bucket elsewhere count Key in one bucket, whatever the Duration is; other
+	// strategies ignore it. A Limit with a name sets Lasting, so that its counts outlast a change of
+	// its numbers.
 	Lasting bool
 }
 
 // Decide returns the Result of r in a period that ends at end, and in which cost of counted was
-// admitted: r is admitted if its Cost fits in what is left of its Limit. It is for stores, which
-// count the TotalRequests of the Result from then on.
+// admitted: r is admitted if its Cost fits in what is left of its Limit. Decide is for stores,
+// which count the TotalRequests of the Result from then on.
 func (r *Request) Decide(counted uint64, end time.Time) Result {
 	limit, cost := min(r.Limit, math.MaxInt64), max(1, r.Cost)
 	switch {
@@ -136,13 +137,13 @@ type Result struct {
 
 	// ExpiresAt is, for an admitted request, the end of the period: if nothing more is asked, nothing
 	// admitted so far counts from then on. For a denied one it is the earliest instant at which the
-	// same request would pass, if nothing else is admitted until then. It is the zero time if a
-	// request never can, as with a Cost over the limit, and of work in flight that counts until it is
+	// same request would pass, if nothing else is admitted until then. ExpiresAt is the zero time if a
+	// request never can, as with a Cost over the limit, and of work in flight that counts until
 	// released.
 	ExpiresAt time.Time
 
 	// Limit is the number that TotalRequests is held against where the Request has none: of [Tiers]
-	// and limits.All the Limit, or burst, of the one that binds. Else it is 0.
+	// and limits.All the Limit, or burst, of the one that binds; else 0.
 	Limit uint64
 }
 
@@ -182,8 +183,8 @@ type Backlog struct {
 	// for a Source.
 	Reset bool
 
-	// Counted is the last known count, to which the count is raised, if it is lower and Counted has
-	// not expired; nil: it is not. CountedAt is when it was known, or before. A Counter that remembers
+	// Counted is the last known count, to which a lower count is raised, if Counted has not expired;
+	// nil: the count stays. CountedAt is when Counted was known, or before. A Counter that remembers
 	// an [OpReturn] or [OpReset] since then has not lost the count, and does not raise it.
 	Counted   *Result
 	CountedAt time.Time
@@ -194,8 +195,8 @@ type Backlog struct {
 
 	// Total is the cost that Source has admitted for this caller so far, a running total that never
 	// restarts, and falls when cost is given back: less than one seen before charges nothing; Charged
-	// is the part of it that is known to be charged or no longer counts. The Counter charges Total
-	// less Charged, or less the largest Total that it has seen of Source, whichever is less. It
+	// is the part of Total that is known to be charged or no longer counts. The Counter charges Total
+	// less Charged, or less the largest Total that it has seen of Source, whichever is less, and
 	// remembers that Total for as long as the period.
 	Charged, Total uint64
 }
@@ -208,7 +209,7 @@ type Hit struct {
 }
 
 // counts identifies where a Strategy counts: a request of one key counts twice in two strategies
-// with equal ones. The Limit and the Duration of requests are part of that unless it is bound.
+// with equal ones. The Limit and the Duration of requests are part of that unless bound is set.
 type counts struct {
 	of        any // a Limiter, or the counts of a Strategy elsewhere
 	series    int64
@@ -218,7 +219,7 @@ type counts struct {
 	plan      string // of tiers; of a Limit elsewhere, the label of its keys
 }
 
-// equal reports whether a == b. Where that panics, on types that cannot be compared, it is false.
+// equal reports whether a == b: false where that panics, on types that cannot be compared.
 func equal(a, b any) (ok bool) {
 	defer func() { _ = recover() }()
 	return a == b

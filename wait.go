@@ -13,23 +13,23 @@ import (
 	"github.com/weirgo/weir/internal/core/turns"
 )
 
-// Wait asks s for an admission of r until it has one. Denied, it sleeps until the instant that the
-// denial names, and asks again. It returns how long that took in all, whatever the outcome.
+// Wait asks s for an admission of r until s grants one. Denied, it sleeps until the instant that
+// the denial names, and asks again. Wait returns how long that took in all, whatever the outcome.
 //
 // Callers in this process that wait for one limit (equal s, Key, Limit and Duration) queue in order
 // of arrival. The first asks s, and the others sleep until those before them are admitted or give
 // up. A new caller joins the queue even if s would admit it, so a large cost delays those behind it
 // but is not starved by smaller ones. While nobody waits, callers ask s concurrently; a queue asks
-// one call at a time, so over a network it passes at most one caller in each round trip. Run does
-// not queue. Nor do callers whose s cannot be compared with ==: each of them asks for itself, and
-// any may be the next. Only their contexts bound how many wait: under more load than s admits, most
+// one call at a time, so over a network at most one caller passes in each round trip. Run does not
+// queue. Nor do callers whose s cannot be compared with ==: each of them asks for itself, and any
+// may be the next. Only their contexts bound how many wait: under more load than s admits, most
 // wait until their deadlines.
 //
-// A queue keeps the rate of s: timers are late, and so a caller in it is counted as of the instant
-// at which it was due, not before it arrived, and at most 100 ms ago. So in a span of one Duration
-// as many may return from Wait as s admits in a span that is 100 ms longer. That holds where s is
-// in this process and gets ctx, or one made of it; elsewhere, as on Redis, lateness is lost, and so
-// is a fixed window that ends meanwhile.
+// A queue keeps the rate of s: timers are late, and so a caller who queues is counted as of the
+// instant at which it was due, not before its arrival, and at most 100 ms ago. So in a span of one
+// Duration as many may return from Wait as s admits in a span that is 100 ms longer. That holds
+// where s is in this process and gets ctx, or one made of it; elsewhere, as on Redis, lateness is
+// lost, and so is a fixed window that ends meanwhile.
 //
 // Its error is from s, or from ctx if that ends first. If the deadline of ctx is nearer than the
 // instant, or than the one for which the first in the queue waits, Wait returns at once with an
@@ -68,7 +68,7 @@ func waitFor(ctx context.Context, s Strategy, r *Request) error {
 	return newWaitCaller(ctx, c, r, c.Run).waitOn(ctx, res)
 }
 
-// Wait waits until a hit of key is admitted, as the function [Wait] does. Where nobody waits it
+// Wait waits until a hit of key is admitted, as the function [Wait] does. Where nobody waits, Wait
 // costs as much as Take.
 func (m *Limit) Wait(ctx context.Context, key string) error { return waitForHit(ctx, m, key, 0) }
 
@@ -105,15 +105,15 @@ type waitCaller struct {
 	request *Request
 	decide  decideFunc
 
-	holds bool            // it is HoldWait: a denial may end before the instant that it names
+	holds bool            // of HoldWait: a denial may end before the instant that it names
 	freed <-chan struct{} // is closed, or receives, when that may be so
 	// the longest pause until the next try, elsewhere than in this process; else 0
 	tries time.Duration
 
 	instant time.Time     // the latest that a denial named
-	pause   time.Duration // until the next try after that; doubled each time that it is used
+	pause   time.Duration // until the next try after that; doubled by each use
 	next    time.Time     // when to try again; the zero time means at once
-	due     time.Time     // as of when it asks; the zero time means the present, as of HoldWait
+	due     time.Time     // as of when to ask; the zero time means the present, as of HoldWait
 }
 
 type decideFunc func(context.Context, *Request) (*Result, error)
@@ -143,7 +143,7 @@ func (c *waitCaller) waitOn(ctx context.Context, denied *Result) error {
 	return c.queue(ctx, newWaitID(c.counter, c.request))
 }
 
-// queue waits until c is the first, and then until it is admitted.
+// queue waits until c is the first, and then for its admission.
 func (c *waitCaller) queue(ctx context.Context, id turns.ID) (err error) {
 	c.Join(id)
 	defer func() { c.Leave(c.wasDue(err == nil)) }()
@@ -173,8 +173,8 @@ func (c *waitCaller) queue(ctx context.Context, id turns.ID) (err error) {
 	return err
 }
 
-// wasDue returns when c, the first, was due: as of when it was admitted or, if it gives up, when it
-// could have been, so that the next one loses nothing.
+// wasDue returns when c, the first, was due: as of when c was admitted or, having given up, could
+// have been, so that the next one loses nothing.
 func (c *waitCaller) wasDue(admitted bool) time.Time {
 	if admitted || c.holds {
 		return c.due
@@ -185,8 +185,8 @@ func (c *waitCaller) wasDue(admitted bool) time.Time {
 	return c.instant
 }
 
-// arrive asks for c if nobody waits. Behind others c must not be admitted: there it only finds out
-// whether a cost larger than theirs can pass at all.
+// arrive asks for c if nobody waits. Behind others c must not be admitted: there arrive only finds
+// out whether a cost larger than theirs can pass at all.
 func (c *waitCaller) arrive(ctx context.Context, id turns.ID) (admitted bool, err error) {
 	queued, largest := turns.Find(id)
 	a := c.counter.About()
@@ -208,7 +208,7 @@ func (c *waitCaller) arrive(ctx context.Context, id turns.ID) (admitted bool, er
 	return false, err
 }
 
-// ask reports whether c is admitted. If it is not, but can be, c.next is when to ask again.
+// ask reports whether c is admitted. If c is not, but can be, c.next is when to ask again.
 func (c *waitCaller) ask(ctx context.Context, decide decideFunc) (admitted bool, err error) {
 	if err := ctx.Err(); err != nil { // the strategy may not look
 		return false, err
@@ -267,7 +267,7 @@ func sleep(ctx context.Context, d time.Duration, freed <-chan struct{}) {
 }
 
 // tryAgain returns the time until the next try: a random part of a pause that doubles, and left at
-// the most. If it can, it leaves time for one more try before the deadline.
+// the most. If possible, tryAgain leaves time for one more try before the deadline.
 func (c *waitCaller) tryAgain(now time.Time, left time.Duration) time.Duration {
 	left = min(left, c.tries/2+rand.N(c.tries/2))
 	c.tries = min(2*c.tries, maxTry)
@@ -287,8 +287,8 @@ func (c *waitCaller) peek(ctx context.Context, r *Request) (*Result, error) {
 	return &op.Result, op.Err
 }
 
-// newWaitID returns the limit that r waits for. The Limit is part of it: where others take more at
-// a higher Limit, a request with a low one may never pass, and must not hold them up.
+// newWaitID returns the limit that r waits for. The Limit is part of the ID: where others take more
+// at a higher Limit, a request with a low one may never pass, and must not hold them up.
 func newWaitID(c Counter, r *Request) turns.ID {
 	a, numbers := c.About(), Tier{r.Limit, r.Duration}
 	if a.Bound {
