@@ -77,7 +77,7 @@ var named = []namedMutant{
 	{"AllowBytes of a long key decides after Close", "decider.go",
 		"len(key) > maxID || d.l.closed.Load() {", "len(key) > maxID {",
 		".", "TestNoLimitDecidesAfterClose"},
-	{"a Wait is negative", "limit.go", "out.Wait = max(0, wait)", "out.Wait = wait",
+	{"a Wait is negative", "limit.go", "out.Wait = max(0, op.Left)", "out.Wait = op.Left",
 		".", "TestNoOutcomeHasANegativeWait"},
 	{"a Seed after its period counts, on slots", "internal/core/engine/slots.go",
 		"if c.Now >= expires {", "if false {", ".", "TestSeedAfterItsPeriodCountsNothing"},
