@@ -16,8 +16,8 @@ import (
 // [Limiter.SlidingWindow] and [Limiter.Counter] make one, and say what each promises.
 type WindowCounter struct{ slotStrategy }
 
-// FixedWindow returns the fixed window counter as a Strategy: CheckRate, with its counts. It is the
-// cheapest of them.
+// FixedWindow returns the fixed window counter as a Strategy, the cheapest one: CheckRate, with its
+// counts.
 //
 // In a window aligned to the Unix epoch exactly Limit is admitted; in a span of one Duration that
 // lies across two windows up to twice that. A decision on a key that has a bucket takes no lock.
@@ -30,40 +30,42 @@ func (l *Limiter) FixedWindow() *WindowCounter {
 }
 
 // SlidingWindow returns the sliding window counter as a Strategy: the current window's count and
-// the previous one's, weighted by how much of it the last Duration covers. It assumes that the hits
-// of the previous window were evenly spread, and rounds up. Its instants are whole milliseconds.
+// the previous one's, weighted by how much of that window the last Duration covers. The estimate
+// assumes that the hits of the previous window were evenly spread, and rounds up. Its instants are
+// whole milliseconds.
 //
 // In any span of one Duration less than twice Limit is admitted: 1.99 times if all of Limit falls
 // on the end of a window and the next one is filled as it frees up. On arrivals at random around
 // the limit a span holds up to 1.1 times Limit, and 5 % of the decisions admit a request that the
-// exact log would deny; on random bursts it is 1.7 times and 6 %. On 10,000 real requests of 1,753
+// exact log would deny; on random bursts, up to 1.7 times and 6 %. On 10,000 real requests of 1,753
 // addresses, at 20 an hour, 0.02 % were admitted wrongly and 6.5 % denied wrongly, with at most
-// 1.05 times the limit in one hour. It denies too much where hits are early in a window, and admits
-// too much where they are late. Where that matters take SlidingLog.
+// 1.05 times the limit in one hour. The counter denies too much where hits are early in a window,
+// and admits too much where hits are late. Where that matters take SlidingLog.
 //
 // A caller has one bucket, from window to window. A decision on a key that has a bucket takes no
 // lock, but for the first admission of a window. Denied hits are not counted, so a caller who
 // hammers recovers.
 //
 // The algorithm is the one Cloudflare described in 2017 ("How we built rate limiting capable of
-// scaling to millions of domains"); it differs in rounding up, in integers throughout, and in
-// reporting the exact instant to retry at.
+// scaling to millions of domains"); SlidingWindow differs in rounding up, in integers throughout,
+// and in reporting the exact instant to retry at.
 func (l *Limiter) SlidingWindow() *WindowCounter {
 	return (&WindowCounter{newSlotStrategy(l, engine.SlidingKind)}).described()
 }
 
 // Counter returns the single counter as a Strategy: the first hit of a caller begins a period of
-// one Duration, in which Limit are admitted; the first hit after it begins the next. A denied
-// request begins none. In a span of one Duration that lies across two periods up to twice Limit is
-// admitted, as by FixedWindow, but the periods of different callers do not all end at one instant.
+// one Duration, in which Limit are admitted; the first hit after that period begins the next. A
+// denied request begins none. In a span of one Duration that lies across two periods up to twice
+// Limit is admitted, as by FixedWindow, but the periods of different callers do not all end at one
+// instant.
 //
 // A caller has one bucket, from period to period. A decision on a key that has a bucket takes no
 // lock, but for the hit that begins a period. A refund stays in its period, which does not end
 // sooner for it.
 //
-// It is the counter of the Go limiter over Redis (INCR and EXPIRE), in process; redislimit's
-// Counter gives the same Results. It differs from that original in that the period begins with the
-// first hit, not the second, and that a denial names the end of the period that is now.
+// The algorithm is the counter of the Go limiter over Redis (INCR and EXPIRE), in process;
+// redislimit's Counter gives the same Results. Unlike in that original, the period begins with the
+// first hit, not the second, and a denial names the end of the period that is now.
 func (l *Limiter) Counter() *WindowCounter {
 	return (&WindowCounter{newSlotStrategy(l, engine.CounterKind)}).described()
 }
@@ -81,7 +83,7 @@ func (c *WindowCounter) described() *WindowCounter {
 	return c
 }
 
-// Limit returns the limit of n in d. It panics where [NewLimit] fails.
+// Limit returns the limit of n in d, and panics where [NewLimit] fails.
 func (c *WindowCounter) Limit(n uint64, d time.Duration) *Limit { return MustLimit(c, n, d) }
 
 func (c *WindowCounter) bind(m *Limit) (_ Counter, err error) {
@@ -114,8 +116,8 @@ type TokenBucket struct {
 // its last admission. A burst that takes longer than 146 years to flow in is [ErrLimit].
 //
 // Used tokens stay used when Limit changes: a higher one helps at once, and a lower
-// one gives nothing away. From the first Run at another Limit on, also if it is denied, tokens flow
-// in at the new interval; each change takes less than a nanosecond's tokens. With a burst of 0 more
+// one gives nothing away. From the first Run at another Limit on, also a denied one, tokens flow in
+// at the new interval; each change takes less than a nanosecond's tokens. With a burst of 0 more
 // may be used than a lower Limit, and TotalRequests says so. Requests of several plans may share a
 // key. A Peek changes no interval.
 //
@@ -143,7 +145,7 @@ func (b *TokenBucket) bind(m *Limit) (Counter, error) {
 	return of.described(), err
 }
 
-// SlidingLog is the exact rolling window: it keeps the time of every admitted hit of the last
+// SlidingLog is the exact rolling window, and keeps the time of every admitted hit of the last
 // Duration. Make one with [Limiter.SlidingLog].
 type SlidingLog struct{ stateStrategy[*algorithm.Log] }
 
@@ -151,12 +153,12 @@ type SlidingLog struct{ stateStrategy[*algorithm.Log] }
 // Limit are admitted, and a request is denied only if it would break that. A hit admitted at t
 // counts until just before t+Duration.
 //
-// It keeps 16 bytes for each hit that counts, and 16 and the Meta more in a caller's log that has
+// A caller's log keeps 16 bytes for each hit that counts, and 16 and the Meta more if the log has
 // one; a denied request leaves nothing behind. All logs, tiers and queues of a Limiter together
 // hold at most 1 MiB and 256 bytes for each of MaxBuckets: over that a hit fails with [ErrFull],
 // also of a known caller. A decision takes the caller's lock, and drops about a hit for each added.
 //
-// It is the sorted set strategy of the Go limiter over Redis, in process.
+// The algorithm is the sorted set strategy of the Go limiter over Redis, in process.
 func (l *Limiter) SlidingLog() *SlidingLog {
 	return (&SlidingLog{stateStrategy[*algorithm.Log]{
 		reader: reader{l: l, most: math.MaxInt64}, in: l.stores.Logs,
@@ -184,7 +186,7 @@ func (s *SlidingLog) described() *SlidingLog {
 	return s
 }
 
-// Limit returns the limit of n in d. It panics where [NewLimit] fails.
+// Limit returns the limit of n in d, and panics where [NewLimit] fails.
 func (s *SlidingLog) Limit(n uint64, d time.Duration) *Limit { return MustLimit(s, n, d) }
 
 func (s *SlidingLog) bind(m *Limit) (Counter, error) {
@@ -200,12 +202,12 @@ type List struct {
 }
 
 // List returns the counter of [Limiter.Counter] as a Strategy that also keeps each admitted request
-// of the period, with its Meta. It takes the memory of [Limiter.SlidingLog], and is bounded as that
-// is; a period that has ended is freed with the caller's next hit, or swept. A plain Refund takes
-// from the newest hits, of the last thousand, that have the Meta of the request, then from the
-// newest others; a Reservation of package limits takes from its own.
+// of the period, with its Meta. A List takes the memory of a [Limiter.SlidingLog], within the same
+// bound; a period that has ended is freed with the caller's next hit, or swept. A plain Refund
+// takes from the newest hits, of the last thousand, that have the Meta of the request, then from
+// the newest others; a Reservation of package limits takes from its own.
 //
-// It is the list of the Redis documentation's rate limiter (RPUSH and LLEN), in process;
+// The algorithm is the list of the Redis documentation's rate limiter (RPUSH and LLEN), in process;
 // redislimit's List gives the same Results and Hits.
 func (l *Limiter) List() *List {
 	return (&List{stateStrategy[*algorithm.Listed]{
@@ -225,7 +227,7 @@ func (s *List) described() *List {
 	return s
 }
 
-// Limit returns the limit of n in d. It panics where [NewLimit] fails.
+// Limit returns the limit of n in d, and panics where [NewLimit] fails.
 func (s *List) Limit(n uint64, d time.Duration) *Limit { return MustLimit(s, n, d) }
 
 func (s *List) bind(m *Limit) (Counter, error) {
@@ -241,21 +243,20 @@ type Tiers struct {
 	resolution time.Duration
 }
 
-// Tiers returns a Strategy that admits a request if every tier has room for it, and charges it to
-// all of them; a request that one tier denies is charged to none. The request's own Limit and
-// Duration are ignored. The Result is by the tier that binds: of a denial, the one that has
-// room last; of an admission, the one with the least room left; among equals, the first given.
-// Its Limit is the Result's. After ExpiresAt of an admission longer tiers
-// may still count it. A Result does not say which slice it is of: so a plain Refund gives back to
-// the newest slice that may have admitted the request, and Seed raises the longest tier. A
-// Reservation of package limits knows its slice.
+// Tiers returns a Strategy that admits a request if every tier has room, and charges it to all of
+// them; a request that one tier denies is charged to none. The request's own Limit and Duration are
+// ignored. The Result is by the tier that binds: of a denial, the one that has room last; of an
+// admission, the one with the least room left; among equals, the first given. Its Limit is the
+// Result's. Longer tiers may still count an admission after its ExpiresAt. A Result does not name
+// its slice: so a plain Refund gives back to the newest slice that may have admitted the request,
+// and Seed raises the longest tier. A Reservation of package limits knows its slice.
 //
 // Time is cut into slices as long as the greatest common divisor of the Durations: 1000 in 1 s,
 // 5000 in 10 s and 7000 in 15 s are counted by the second. A tier counts the slices of the last
 // Duration, the current one included. So at most Limit are admitted in any span that is one slice
 // shorter than Duration, and up to twice Limit in a whole one, unless [Tiers.Resolution] makes the
-// slices finer. It keeps 16 bytes for each slice of the longest tier that has a hit, within the
-// bound of [Limiter.SlidingLog]. Two Tiers of one Limiter count together if they have the same
+// slices finer. A caller takes 16 bytes for each slice of the longest tier that has a hit, within
+// the bound of [Limiter.SlidingLog]. Two Tiers of one Limiter count together if they have the same
 // Durations and Resolution.
 //
 // Without tiers, with a Duration that no Request has, or with two of the same, its Limit panics,
@@ -289,9 +290,9 @@ func (l *Limiter) Tiers(tiers ...Tier) *Tiers {
 // So at most Limit are admitted in any span of one Duration, and an admission counts for up to d
 // longer than Duration. With a tenth of Duration, a caller that is always back at once gets its
 // Limit in each 1.1 Durations, and in any span of 1.1 Durations at most twice. The longest tier
-// costs up to 16 bytes for each d of it, and a decision is no slower: 5000 in 10 s by the tenth of
-// a second takes up to 101 slices in place of 10, 2 KB a caller. Unless d divides t's slices, a
-// limit of it fails as bad Tiers do.
+// costs up to 16 bytes for each d, and a decision is no slower: 5000 in 10 s by the tenth of a
+// second takes up to 101 slices in place of 10, 2 KB a caller. Unless d divides t's slices, a limit
+// of the result fails as bad Tiers do.
 func (t *Tiers) Resolution(d time.Duration) *Tiers {
 	of := *t
 	of.bad = cmp.Or(t.bad, checkDuration(d))
@@ -354,11 +355,11 @@ type LeakyBucket struct {
 // length of them wait; one that finds the queue full is denied, with the instant at which there is
 // room. With a length of 0 or less none waits: a request is admitted at its turn or denied.
 //
-// Run returns the context's error when it ends first, and [ErrClosed] when the limiter is closed:
-// the caller has then left the queue, those behind it move up, and nothing was counted. There is no
-// goroutine per key. Where Config.Now is set, the first in the queue looks at it every millisecond
-// of real time. When Limit changes, the cost that is in the bucket stays, and all of it leaves and
-// leaks at the new rate, from a Run, a Charge or a Seed at it on.
+// Run returns the context's error when the context ends first, and [ErrClosed] when the limiter is
+// closed: the caller has then left the queue, those behind it move up, and nothing was counted.
+// There is no goroutine per key. Where Config.Now is set, the first in the queue looks at that
+// clock every millisecond of real time. When Limit changes, all the cost in the bucket stays, and
+// leaves and leaks at the new rate, from a Run, a Charge or a Seed at the new Limit on.
 //
 // TotalRequests is the cost in the bucket: requests that wait, or left less than an interval ago.
 // In any span of one Duration at most Limit+1 requests of cost 1 leave. A line keeps its rate:
@@ -369,8 +370,8 @@ type LeakyBucket struct {
 // After a Reset the first in line may leave at once. An [OpReturn] of one that left before moves
 // the line up as if there had been no Reset.
 //
-// It is the leaky bucket as a queue (J. Turner, 1986). It differs from uber-go's ratelimit in
-// honoring the context, in having no slack, and in denying.
+// The algorithm is the leaky bucket as a queue (J. Turner, 1986). Unlike uber-go's ratelimit,
+// LeakyBucket honors the context, has no slack, and denies.
 func (l *Limiter) LeakyBucket(length int) *LeakyBucket {
 	in := engine.WithLine(l.stores.Queues, max(length, 0))
 	return (&LeakyBucket{stateStrategy: stateStrategy[*engine.Queue]{
@@ -378,7 +379,7 @@ func (l *Limiter) LeakyBucket(length int) *LeakyBucket {
 	}}).described()
 }
 
-// Run implements [Strategy]: it waits. It fails as [Limiter.CheckRate] does, and with ctx.
+// Run implements [Strategy], and waits. It fails as [Limiter.CheckRate] does, and with ctx.
 func (b *LeakyBucket) Run(ctx context.Context, r *Request) (*Result, error) {
 	var call engine.Call
 	v, _, err := b.pass(ctx, r, &call, &b.in)
@@ -409,7 +410,7 @@ func (b *LeakyBucket) Do(ctx context.Context, ops []*Op) {
 	}
 }
 
-// pass returns the verdict on r, when it has left the queue, and where it was decided.
+// pass returns the verdict on r once r has left the queue, and the instant of the decision.
 func (b *LeakyBucket) pass(
 	ctx context.Context, r *Request, c *engine.Call, in *engine.States[*engine.Queue],
 ) (v verdict, now int64, err error) {

@@ -21,7 +21,7 @@ type Bucket struct {
 	// empty for CheckRate and for a strategy itself.
 	Limit string
 
-	// Calendar has the window, such as "month:17@Europe/Berlin"; empty if it is in none.
+	// Calendar has the window, such as "month:17@Europe/Berlin"; empty in other windows.
 	Calendar string
 
 	// Number tells the window: Unix time divided by Scale, rounded down; in a calendar the number of
@@ -29,14 +29,14 @@ type Bucket struct {
 	Number int64
 
 	Count    uint64    // admitted cost
-	Denied   uint64    // denied hits; they are in no count
+	Denied   uint64    // denied hits, which are in no count
 	Created  time.Time // first hit, to 128 ns; zero if there was none
 	Modified time.Time // last hit, admitted or denied; early by at most 1/65,536 of Scale, and 17 ms
 	Ends     time.Time // when the window ends
 }
 
-// Inspect returns the Bucket of id in the current window of scaleMs. It creates none: for an id
-// without one it has Count 0 and the zero Created. It fails with [ErrID], [ErrScale] and
+// Inspect returns the Bucket of id in the current window of scaleMs, and creates none: for an id
+// without one, Count is 0 and Created the zero time. It fails with [ErrID], [ErrScale] and
 // [ErrClosed].
 func (l *Limiter) Inspect(id string, scaleMs int64) (Bucket, error) {
 	c, err := l.lockWindow(id, scaleMs)
@@ -48,7 +48,7 @@ func (l *Limiter) Inspect(id string, scaleMs int64) (Bucket, error) {
 
 // Buckets yields the buckets of CheckRate, FixedWindow and Calendar that are kept, expired ones
 // too, in no order. Those present for the whole iteration are yielded once; those added or removed
-// meanwhile may be missed. No lock is held while it yields. It costs about 150 ns a bucket.
+// meanwhile may be missed. No lock is held during a yield. A bucket costs about 150 ns.
 func (l *Limiter) Buckets() iter.Seq[Bucket] {
 	return func(yield func(Bucket) bool) {
 		shards := l.buckets.Shards()

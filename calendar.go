@@ -22,7 +22,7 @@ const (
 )
 
 // From returns u with windows that begin on another day: of a Week 1 for Monday to 7, of a Month 1
-// to 31, of a Year the month and the day, 101 to 1231. In a month that is shorter they begin on its
+// to 31, of a Year the month and the day, 101 to 1231. In a shorter month the window begins on the
 // last day. 0 stands for the first day. Check fails for a day that u does not have.
 func (u CalendarUnit) From(day int) CalendarUnit { return CalendarUnit(calendar.Unit(u).From(day)) }
 
@@ -45,19 +45,19 @@ func (u CalendarUnit) String() string { return calendar.Unit(u).String() }
 type Calendar struct{ slotStrategy }
 
 // Calendar returns the fixed window counter as a Strategy whose windows are the hours, days, weeks,
-// months or years of a time zone: in each exactly Limit is admitted. They follow each other without
-// a gap, and ExpiresAt is when the window ends: on a day on which clocks are set it may have 23 or
-// 25 hours. The Duration of a request is ignored. A nil zone is UTC. It panics if unit.Check fails.
-// Windows end by the clock of the Limiter: after a suspend, or if the wall clock was wrong when the
-// Limiter was made, that is not the wall clock's, unless Config.Now is time.Now.
+// months or years of a time zone: in each exactly Limit is admitted. Windows follow each other
+// without a gap, and ExpiresAt is when the window ends: a day on which clocks are set may have 23
+// or 25 hours. The Duration of a request is ignored. A nil zone is UTC. Calendar panics if
+// unit.Check fails. Windows end by the clock of the Limiter: after a suspend, or if the wall clock
+// was wrong when the Limiter was made, that is not the wall clock's, unless Config.Now is time.Now.
 //
 // A day begins when the clock first shows its time on that day or a later one: at 1:00 if the clock
-// is set from 0:00 to 1:00, and at the first of two midnights. An hour in which it is set by a part
-// of one ends there.
+// is set from 0:00 to 1:00, and at the first of two midnights. An hour in which the clock is set by
+// a part of an hour ends there.
 //
 // Buckets, and the cost of a decision, are as in [Limiter.FixedWindow]. Calendars of one Limiter
 // count together if they have the same unit, first day, time and name of the zone. If a zone has
-// other rules than in an earlier call, they hold from the next window on.
+// other rules than in an earlier call, the new ones hold from the next window on.
 func (l *Limiter) Calendar(unit CalendarUnit, zone *time.Location) *Calendar {
 	of, err := calendar.New(calendar.Unit(unit), zone)
 	if err != nil {

@@ -13,12 +13,13 @@ import (
 // the Unix epoch. With a [time.Duration] d, pass d.Milliseconds(): CheckRate(id,
 // time.Minute.Milliseconds(), 100).
 //
-// It fails with [ErrID], [ErrScale] or [ErrLimit] for an empty id or one over 1024 bytes, a scale
-// that is not from 1 ms to 365 days, or a negative limit; with [ErrFull] if id has no bucket in
-// this window and no expired one was found to replace; with [ErrClosed]. An error counts nothing. A
-// limit of 0 denies everything and makes no bucket; one over 281,474,976,710,654 (2^48-2) counts as
-// that. A denied hit takes nothing: TotalRequests stays as it was, and Bucket.Denied counts it. One
-// id counts separately in each scale; the limit may change from call to call, and the count stays.
+// CheckRate fails with [ErrID], [ErrScale] or [ErrLimit] for an empty id or one over 1024 bytes, a
+// scale that is not from 1 ms to 365 days, or a negative limit; with [ErrFull] if id has no bucket
+// in this window and no expired one was found to replace; with [ErrClosed]. An error counts
+// nothing. A limit of 0 denies everything and makes no bucket; one over 281,474,976,710,654
+// (2^48-2) counts as that. A denied hit takes nothing: TotalRequests stays the same, and
+// Bucket.Denied counts the hit. One id counts separately in each scale; the limit may change from
+// call to call, and the count stays.
 //
 // However many calls are concurrent, at most limit hits are admitted in a window, and none is
 // denied before. A call on an id that has a bucket costs a clock read, a hash and a
@@ -26,8 +27,8 @@ import (
 // the first hit of an id in a window, and every one under a limit of 0, takes the mutex of one
 // shard.
 //
-// The algorithm is the fixed window counter of raterlimiter's check_rate/3 (Erlang, 2012). It
-// differs in that the scale is part of the key, denied hits are not counted, and limit 0 denies.
+// The algorithm is the fixed window counter of raterlimiter's check_rate/3 (Erlang, 2012), except
+// that the scale is part of the key, denied hits are not counted, and limit 0 denies.
 func (l *Limiter) CheckRate(id string, scaleMs, limit int64) (r Result, err error) {
 	_, err = l.count(id, scaleMs, limit, 1, &r)
 	return
@@ -62,9 +63,8 @@ func (l *Limiter) count(
 
 // countSlow is count for a call that did not end in the fast path: one with an ID that is new in
 // its window or longer than ids.Inline, with a scale that is not in the first place of the
-// window cache, or with an error. tried is the window in which
-// count found no slot at now, or none that could decide. It is windows.NoWindow if count searched
-// none; then now is not set.
+// window cache, or with an error. tried is the window in which count found no slot at now, or none
+// that could decide; windows.NoWindow if count searched none: then now is not set.
 func (l *Limiter) countSlow(
 	id string, scaleMs, limit, cost, now int64, tried *windows.Window, r *Result,
 ) (left time.Duration, err error) {
@@ -96,7 +96,7 @@ func (l *Limiter) countSlow(
 	return 0, l.fail(ErrClosed)
 }
 
-// hit admits cost if the count allows it under limit, and otherwise tallies a denied hit. It sets
+// hit admits cost if the count allows it under limit, and otherwise tallies a denied hit, and sets
 // r. It reports false, and has counted nothing, if the slot was released meanwhile. state was read
 // before the key of the slot was compared. cost <= limit <= maxCount.
 //

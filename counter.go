@@ -17,25 +17,24 @@ import (
 
 // Counter is a Strategy that can be asked for more than Run. The strategies of a [Limiter], of
 // redislimit, fallback and near are Counters, and so is the one behind a [Limit]: see [CounterOf].
-// It is safe for concurrent use.
+// A Counter is safe for concurrent use.
 //
 // A wrapper around another Counter is one method: its Do changes ops, hands them on, and reads
-// the outcomes. A verb that it does not know it hands on as it is. Its Run is [Run], and its About
-// the other one's, made its own by [About.By].
+// the outcomes. An unknown verb goes on unchanged. The wrapper's Run is [Run], and its About the
+// other one's, made its own by [About.By].
 type Counter interface {
 	Strategy
 
-	// About returns the description of the Counter. It is the same at each call, and nobody changes
-	// it.
+	// About returns the description of the Counter: the same at each call, which nobody changes.
 	About() *About
 
-	// Do does ops in order, and sets the Result or the Err of each. It keeps none of them. Ops of
-	// Counters with one Store may go together; others are of this Counter alone. Changes of an Op
-	// besides the Verb's outcome it changes back.
+	// Do does ops in order, sets the Result or the Err of each, and keeps none of them. Ops of
+	// Counters with one Store may go together; others are of this Counter alone. Do leaves an Op as
+	// it was given, except for the Verb's outcome.
 	//
-	// A bad Request gets the error of [About.Check], a verb that it cannot do Op.Unsupported, and
-	// any op that is done a nil Err. A decision, which OpTake, OpTakeAll, OpLookup, OpHold and OpPeek
-	// make, has a Source and, where Do knows it, Left.
+	// A bad Request gets the error of [About.Check], a verb that the Counter cannot do
+	// Op.Unsupported, and any op that is done a nil Err. A decision, which OpTake, OpTakeAll,
+	// OpLookup, OpHold and OpPeek make, has a Source and, where known, Left.
 	Do(ctx context.Context, ops []*Op)
 }
 
@@ -45,13 +44,13 @@ type Verb uint8
 
 // The verbs. Each has a Request in, and an Err out.
 const (
-	// OpTake decides, as Run does: Result, Left and Source out. With Keep it has a Receipt out; with
-	// a Backlog the Counter first catches up.
+	// OpTake decides, as Run does: Result, Left and Source out. With Keep a Receipt is out too;
+	// with a Backlog the Counter first catches up.
 	OpTake Verb = iota
 
-	// OpTakeAll is OpTake of all ops of one call, all of which have it: if one is denied, none counts,
-	// and each Result is as of an OpPeek. A Counter may leave them undone, for the caller to take
-	// one by one: then the first has an Err that wraps [errors.ErrUnsupported].
+	// OpTakeAll is OpTake of all ops of one call, each of them with this verb: if one is denied,
+	// none counts, and each Result is as of an OpPeek. A Counter may leave them undone, for the
+	// caller to take one by one: then the first has an Err that wraps [errors.ErrUnsupported].
 	OpTakeAll
 
 	// OpPeek sets the Result that OpTake would set now, and counts and creates nothing.
@@ -71,7 +70,7 @@ const (
 
 	// OpResetPrefix sets the counts of all keys that begin with Key to zero, in every Duration. The
 	// empty Key stands for all. Result.TotalRequests out is how many counts that were. Progress,
-	// unless it is nil, is called now and then. A count that begins meanwhile is reset or not.
+	// unless nil, is called now and then. A count that begins meanwhile is reset or not.
 	OpResetPrefix
 
 	// OpCatchUp catches up with a Backlog, and decides nothing.
@@ -81,9 +80,9 @@ const (
 	// last.
 	OpHits
 
-	// OpHold is OpTake for work that counts until it is released: a Receipt out, if it was admitted.
-	// OpRenew keeps that for another Duration, and takes it again if it has ended and there is still
-	// room; Result says whether it is held. OpRelease gives it back.
+	// OpHold is OpTake for work that counts until its release: a Receipt out, if admitted. OpRenew
+	// keeps the place for another Duration, and takes it again if the lease has ended and there is
+	// still room; Result says whether the place is held. OpRelease gives the place back.
 	OpHold
 	OpRenew
 	OpRelease
@@ -116,18 +115,18 @@ func (v Verb) String() string {
 
 // Op is one operation of a [Counter], and its outcome.
 type Op struct {
-	// Counter is whose operation this is. Do does an op of nobody, or of a Counter that it does not
-	// know, as its own.
+	// Counter is whose operation this is. Do does an op of nobody, or of an unknown Counter, as its
+	// own.
 	Counter Counter
 
 	Verb Verb
 	Request
 
 	Keep   bool // OpTake: a Receipt is wanted
-	AtOnce bool // OpTake: it does not wait, and who would have to is denied
+	AtOnce bool // OpTake: nobody waits, and who would have to is denied
 
-	// Deciding says of an OpPeek that it is part of a decision, which it ends if it denies, and of an
-	// OpTake that it follows such a peek of this Op at once.
+	// Deciding says that an OpPeek is part of a decision, which a denial ends, and that an OpTake
+	// follows such a peek of this Op at once.
 	Deciding bool
 	Full     bool // OpTake, OpPeek: FullAt is wanted
 
@@ -157,8 +156,8 @@ type Op struct {
 	call engine.Call // in this process: the sight of a Peek that is Deciding, and the rest if Full
 }
 
-// Receipt names an admission, to give it back or to renew it. It is of use to the Counter that set
-// it alone.
+// Receipt names an admission, to be given back or renewed. Only the Counter that set the Receipt
+// can use it.
 type Receipt struct {
 	Cost uint64   // that was not given back
 	Of   any      // for the Counter
@@ -186,10 +185,10 @@ func (s Source) String() string {
 // About describes a [Counter].
 type About struct {
 	Of    Counter // whose this is
-	Verbs Verbs   // that it can do
+	Verbs Verbs   // that the Counter can do
 
 	Name   string // of the algorithm, plain, such as "sliding window"; empty: of none that is known
-	Burst  uint64 // of a token bucket, if it is not the Limit
+	Burst  uint64 // of a token bucket, if not the Limit
 	Tiers  []Tier // that hold at once, the shortest first, whatever a Request says
 	Period string // of a calendar: the name of its windows
 
@@ -200,7 +199,7 @@ type About struct {
 	Lapses   Lapse // how admissions end
 	Bound    bool  // the Limit and the Duration of a Request are ignored
 	Numbers  Tier  // that hold in place of them, unless there are Tiers
-	InFlight bool  // it bounds work in flight: a hit must be held, or given back
+	InFlight bool  // bounds work in flight: a hit must be held, or given back
 	Waits    bool  // Run may wait
 	// Reconciles: a Backlog may be sent again, and its debts are charged once.
 	Reconciles bool
@@ -231,8 +230,7 @@ type About struct {
 	named Strategy // that String names; nil: Of
 }
 
-// String returns Name, or without one the String of Of or of the Counter that it wraps, or its
-// type.
+// String returns Name, or without one the String of Of or of the wrapped Counter, or its type.
 func (a *About) String() string {
 	if a.Name != "" {
 		return a.Name
@@ -245,10 +243,10 @@ func (a *About) String() string {
 }
 
 // Until returns until when cost that was admitted for r can be used, if its Result had this
-// ExpiresAt. If each is 0 all of it can be used until then, which is the end of a window of
+// ExpiresAt. If each is 0 all the cost can be used until then, which is the end of a window of
 // r.Duration. Otherwise the hits lapse one after the other, as their tokens flow in again: the last
-// at until, and each of the others sooner than the next by each. It reports false if the cost is
-// only for r, at once.
+// at until, and each of the others sooner than the next by each. ok is false if the cost is only
+// for r, at once.
 func (a *About) Until(
 	r *Request, expires time.Time,
 ) (until time.Time, each time.Duration, ok bool) {
@@ -311,7 +309,7 @@ const (
 	LapsesAnyhow      Lapse = iota // nothing is known
 	LapsesAtOnce                   // all of it at ExpiresAt
 	LapsesWithWindow               // the same, and that is the end of a window of one Duration
-	LapsesWithWindows              // it counts in its window, and less and less in the next one
+	LapsesWithWindows              // counts in its window, and less and less in the next one
 	LapsesByToken                  // one token after the other, the last at ExpiresAt
 )
 

@@ -21,12 +21,12 @@ import (
 // decider decides for a Limit. It is immutable.
 type decider struct {
 	counter  Counter // counts for the limit, whatever the numbers of a request
-	about    *About  // of it
+	about    *About  // of the counter
 	most     uint64  // of Outcome.Left
-	inFlight bool    // it bounds work in flight: a hit that nobody releases is a mistake
-	own      bool    // it is of this package
+	inFlight bool    // bounds work in flight: a hit that nobody releases is a mistake
+	own      bool    // the counter is of this package
 
-	// of a strategy on slots; nil: it is another one
+	// of a strategy on slots; nil for others
 	l      *Limiter
 	table  *slots.Table
 	slots  *slotStrategy
@@ -83,8 +83,8 @@ func newFailing(c Counter, err error) Counter {
 }
 
 // find returns the slot of a known caller, with its state as read before the key was compared, and
-// its window if it counts in fixed windows. It returns nil for one who is not known, and for keys
-// and limiters that fail. The clock is to be read after it, as in engine.Slots.Take.
+// its window if the limit counts in fixed windows. It returns nil for an unknown caller, and for
+// keys and limiters that fail. The clock is to be read after find, as in engine.Slots.Take.
 func (d *decider) find(key string) (slot *slots.Slot, state slots.Word, w *windows.Window) {
 	if d.slots == nil || uint(len(key)-1) >= maxID || d.l.closed.Load() {
 		return nil, 0, nil
@@ -114,7 +114,7 @@ func (d *decider) findBytes(key []byte) (slot *slots.Slot, state slots.Word, w *
 }
 
 // current returns the period of the buckets and, of fixed windows, the latest window, which may
-// have ended: it reads no clock.
+// have ended: current reads no clock.
 func (d *decider) current() (*slots.Period, *windows.Window) {
 	if d.slots.series == nil {
 		return &d.key, nil
@@ -284,7 +284,7 @@ func Do(ctx context.Context, s Strategy, op *Op) error {
 	return op.Err
 }
 
-// CounterOf returns s, if it is a Counter, of a [Limit] the one that counts for it, and else one
+// CounterOf returns s, if s is a Counter, of a [Limit] the one that counts for it, and else one
 // that calls the Run of s. A type that embeds a Counter is none unless it has an About of its own.
 func CounterOf(s Strategy) Counter {
 	if m, ok := s.(*Limit); ok {
@@ -316,8 +316,8 @@ func run(ctx context.Context, s Strategy, op *Op) {
 }
 
 // NewCounter returns the Counter that a describes, for a store that does one op after the other: of
-// a only Verbs must be set. do does an op, one of these Verbs, and sets its Result or its Err; it
-// is safe for concurrent use. Its Request has passed [About.Check], and an [OpReturn] is of an
+// a only Verbs must be set. do, which is safe for concurrent use, does an op, one of these Verbs,
+// and sets its Result or its Err. Its Request has passed [About.Check], and an [OpReturn] is of an
 // admission, whose period may have ended. The Counter gives no Receipts. In a store of fixed
 // windows do is, but for OpReturn:
 //
@@ -345,7 +345,7 @@ func NewCounter(a About, do func(ctx context.Context, op *Op)) Counter {
 type function struct {
 	about About
 	do    func(ctx context.Context, op *Op)
-	all   bool // it does all ops, whatever they ask for
+	all   bool // does all ops, whatever they ask for
 }
 
 // byFunc returns the Counter that a describes, with an About of its own.

@@ -11,9 +11,9 @@
 //
 // [New] makes a [Limiter], once for a program. Its methods return the algorithms, and the Limit
 // method of each binds one to its numbers: a [Limit] is a value, made where the program starts,
-// that counts by itself. Begin with the sliding window: it has no edge at which a caller gets twice
-// the limit at once, and keeps one number for each caller. Everything else a program needs is a
-// method of the Limit:
+// that counts by itself. Begin with the sliding window, which has no edge at which a caller gets
+// twice the limit at once, and keeps one number for each caller. Everything else a program needs is
+// a method of the Limit:
 //
 //	perUser := limiter.SlidingWindow().Limit(100, time.Minute)
 //	logins := limiter.TokenBucket(5).Limit(5, time.Minute).Named("logins")
@@ -21,17 +21,17 @@
 //
 //	perUser.Allow(user)                      // a hit; AllowBytes takes an address or an integer
 //	out, err := perUser.Take(ctx, user, 3)   // a cost; out says how much is left, how long to wait
-//	err = logins.Wait(ctx, user)             // until it is admitted
+//	err = logins.Wait(ctx, user)             // until admitted
 //	held, err := jobs.Hold(ctx, tenant)      // until held.Release(ctx)
 //
 // Package github.com/weirgo/weir/limits holds a request to several of them at once, or to none:
 // limits.All(perUser, logins) on one key, limits.Decide(ctx, perUser.For(user),
 // tokens.For(org).Cost(n)) on several.
 //
-// [Limiter.CheckRate] is the call of the original, for code that has a limit in numbers: it counts
-// in fixed windows. A Limit decides by a [Strategy], which is the contract with stores too: Run
-// takes a [Request] with its own numbers, and returns a [Result]. Limits of one name count
-// together, as do equal ones without a name, and neither counts with CheckRate or a Strategy's Run.
+// [Limiter.CheckRate], the call of the original for code that has a limit in numbers, counts in
+// fixed windows. A Limit decides by a [Strategy], which is the contract with stores too: Run takes
+// a [Request] with its own numbers, and returns a [Result]. Limits of one name count together, as
+// do equal ones without a name, and neither counts with CheckRate or a Strategy's Run.
 //
 // All strategies of a Limiter share its bound on memory, its janitor and its clock. [JoinKey] makes
 // a key of several parts.

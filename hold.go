@@ -65,27 +65,27 @@ func denial(c Counter, m *Limit, r *Request, res *Result) *DeniedError {
 //
 //	r := &weir.Request{Key: user, Limit: 4, Duration: time.Minute}
 //	held, err := weir.Hold(ctx, limiter.InFlight(), r)
-//	if err != nil { … } // errors.As finds a *weir.DeniedError, if it is denied
+//	if err != nil { … } // errors.As finds a *weir.DeniedError for a denial
 //	defer held.Release(ctx)
 //
-// s is a [Counter] that can [OpHold]: [InFlight], redislimit's, or a fallback of both; with
-// another it fails with [errors.ErrUnsupported]. Its other errors are a [*DeniedError], and
-// the errors of s. The end of ctx does not end the hold.
+// s is a [Counter] that can [OpHold]: [InFlight], redislimit's, or a fallback of both; with another
+// Hold fails with [errors.ErrUnsupported]. Its other errors are a [*DeniedError], and the errors of
+// s. The end of ctx does not end the hold.
 //
-// Duration is the lease. In this process a place needs none: it ends with its Release, or with the
+// Duration is the lease. In this process a place needs none, and ends with its Release, or with the
 // process. A place elsewhere is renewed three times in each Duration, and more often after an
-// error, until it is released. If the process dies its places are given back by themselves, one
-// Duration after they were last renewed. So the Duration must be three times as long as the pauses
-// of a process and the outages of its store, which may come just before a renewal and end just
-// after the next try; seconds to minutes. One goroutine renews all places of a Strategy, with up to
-// 16 calls at one time.
+// error, until its release. If the process dies its places are given back by themselves, one
+// Duration after the last renewal. So the Duration must be three times as long as the pauses of a
+// process and the outages of its store, which may come just before a renewal and end just after the
+// next try; seconds to minutes. One goroutine renews all places of a Strategy, with up to 16 calls
+// at one time.
 //
 // Hold is small enough to be inlined: the Held takes no allocation where it does not escape.
 func Hold(ctx context.Context, s Strategy, r *Request) (*Held, error) {
 	return new(Held).hold(ctx, s, r)
 }
 
-// Hold admits work of key until it is released, as the function [Hold] does. It fails with
+// Hold admits work of key until its release, as the function [Hold] does. It fails with
 // [errors.ErrUnsupported] unless the limit is one on work in flight.
 func (m *Limit) Hold(ctx context.Context, key string) (*Held, error) {
 	return new(Held).hold(ctx, m, &Request{Key: key})
@@ -122,7 +122,7 @@ func (h *Held) hold(ctx context.Context, s Strategy, r *Request) (*Held, error) 
 }
 
 // HeldBy returns the work that op, an [OpHold], has admitted. A place elsewhere is renewed from
-// then on, until it is released.
+// then on, until its release.
 func HeldBy(op *Op) *Held {
 	if own, ok := op.Receipt.Of.(*Held); ok { // of an InFlight, which may be inside of a wrapper
 		return own
@@ -155,8 +155,8 @@ func (p *remotePlace) Release(ctx context.Context) error { return p.do(ctx, OpRe
 // for the same limit in this process. It fails with ctx, and at once if the deadline leaves no time
 // for another try.
 //
-// In this process the first who waits sleeps until something is released. Elsewhere it asks again
-// after pauses of random length that double, from 5 ms to 250 ms at most; a release by the
+// In this process the first who waits sleeps until something is released. Elsewhere the first asks
+// again after pauses of random length that double, from 5 ms to 250 ms at most; a release by the
 // same process ends the pause. One try is under way for each limit and process.
 func HoldWait(ctx context.Context, s Strategy, r *Request) (held *Held, err error) {
 	c := newWaitCaller(ctx, CounterOf(s), r, nil)
@@ -246,16 +246,17 @@ func (p guardPlaces) Closed() bool { return p.l.closed.Load() }
 
 // Reservation is an estimate that was taken, or denied, and is corrected when the cost is known.
 // Make one with [Limit.Reserve], or of several limits with limits.Reserve. The Outcome is the
-// decision on the estimate, of several limits by the one that binds. It is safe for concurrent
-// use.
+// decision on the estimate, of several limits by the one that binds. A Reservation is safe for
+// concurrent use.
 type Reservation struct {
 	Outcome
 	ops  []*Op // that took the estimate, each with its Receipt
 	done atomic.Bool
 }
 
-// Reserve takes estimate hits of key at once, of which 0 means 1. Commit it when the cost is known,
-// or Cancel it; a Reservation that is neither committed nor cancelled stands until its period ends:
+// Reserve takes estimate hits of key at once, of which 0 means 1. Commit the Reservation when the
+// cost is known, or Cancel it; one that is neither committed nor cancelled stands until its period
+// ends:
 //
 //	res, err := tokens.Reserve(ctx, user, 4000)
 //	if err != nil { … }
@@ -263,10 +264,10 @@ type Reservation struct {
 //	defer res.Cancel(ctx)
 //	return res.Commit(ctx, generate())
 //
-// A denial is in the Reservation and not an error; there is nothing to commit then. It fails as
-// Take does, and with [errors.ErrUnsupported], and takes nothing, if the Strategy cannot [OpReturn]
-// and [OpCharge], or bounds work in flight. The strategies of weir, of redislimit and of fallback
-// can.
+// A denial is in the Reservation and not an error; there is nothing to commit then. Reserve fails
+// as Take does, and with [errors.ErrUnsupported], and takes nothing, if the Strategy cannot
+// [OpReturn] and [OpCharge], or bounds work in flight. The strategies of weir, of redislimit and of
+// fallback can.
 //
 // Cost is given back to the admission itself: not to one that came later, nor after a
 // Reset. With a Strategy that gives back and charges exactly, at most the limit is admitted, and
@@ -297,10 +298,10 @@ func ReservationOf(out Outcome, ops ...*Op) *Reservation {
 	return &Reservation{Outcome: out, ops: ops}
 }
 
-// Commit corrects the reservation to the cost that it came to. Of an estimate that was too high the
-// rest is given back, within the period that it was taken from; after that nothing is, since it
-// counts no more. An excess is charged to the current period, without asking
-// whether it fits. Commit(ctx, 0) gives everything back.
+// Commit corrects the reservation to the actual cost. Of an estimate that was too high the rest is
+// given back, within the period of the estimate; after that nothing is, since the estimate counts
+// no more. An excess is charged to the current period, whether it fits or not. Commit(ctx, 0) gives
+// everything back.
 //
 // The first Commit, CommitEach or Cancel counts; later ones do nothing and return nil, even if the
 // first failed: whether a lost call was counted is unknown. An error means that the estimate may
@@ -319,7 +320,7 @@ func (v *Reservation) CommitEach(ctx context.Context, actual ...uint64) error {
 	return v.commit(ctx, func(i int) uint64 { return actual[i] })
 }
 
-// Cancel gives everything back: it is Commit of 0.
+// Cancel gives everything back, as Commit of 0 does.
 func (v *Reservation) Cancel(ctx context.Context) error { return v.Commit(ctx, 0) }
 
 func (v *Reservation) commit(ctx context.Context, actual func(i int) uint64) error {

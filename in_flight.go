@@ -26,21 +26,21 @@ type leasePeriod struct {
 }
 
 // InFlight returns a Strategy that bounds how much of a caller's work is in flight at one time: the
-// cost admitted and not yet released is at most Limit. [Hold] admits work until it is released.
+// cost admitted and not yet released is at most Limit. [Hold] admits work until its release.
 //
-// Run takes a lease: it counts until it is given back by [OpReturn], and ends by itself
-// one Duration later, as when the process that took it has died. A hold in this process
-// does not end by itself: it ends with the process, or a Release. A snapshot has it as leases. So a
-// Duration of one key counts separately from another here too.
+// Run takes a lease, which counts until [OpReturn] gives it back, and ends by itself one Duration
+// later, as when the process that took it has died. A hold in this process does not end by itself,
+// only with the process or a Release. A snapshot has such holds as leases. So a Duration of one key
+// counts separately from another here too.
 //
 // The ExpiresAt of a denial is when enough leases end, as a release may come sooner. It is the zero
-// time if that needs places that are held, of which nobody knows when they are released. Reset
-// takes the leases back, and not the places that are held.
+// time if that needs places that are held, whose release nobody can foresee. Reset takes the leases
+// back, and not the places that are held.
 //
-// It keeps one number for all the places of a caller, and about 330 bytes and 16 for each lease
-// where there are leases, within the bounds of [Limiter.SlidingLog]. Hold takes no lock for a known
-// caller who has no lease and for whom nobody waits in HoldWait; other decisions take the caller's
-// lock. Limits and costs over 1,099,511,627,774 (2^40-2) count as that.
+// InFlight keeps one number for all the places of a caller, and about 330 bytes and 16 for each
+// lease where there are leases, within the bounds of [Limiter.SlidingLog]. Hold takes no lock for a
+// known caller who has no lease and for whom nobody waits in HoldWait; other decisions take the
+// caller's lock. Limits and costs over 1,099,511,627,774 (2^40-2) count as that.
 func (l *Limiter) InFlight() *InFlight {
 	return (&InFlight{stateStrategy: stateStrategy[*engine.Flight]{
 		reader: reader{l: l, most: engine.MaxHeld}, in: l.stores.Places.Flights,
@@ -68,8 +68,8 @@ func (s *InFlight) hold(h *engine.Place, r *Request) (v verdict, err error) {
 	return v, nil
 }
 
-// holdLocked is hold after a search without a slot to add to: it decides with the lock of the
-// flight. Without shared there was no slot at all: it makes that, and calls hold again.
+// holdLocked is hold after a search without a slot to add to, and decides with the lock of the
+// flight. Without shared there was no slot at all: holdLocked makes one, and calls hold again.
 func (s *InFlight) holdLocked(
 	h *engine.Place, r *Request, lease time.Duration, shared bool,
 ) (v verdict, err error) {
@@ -95,7 +95,7 @@ func (s *InFlight) Do(ctx context.Context, ops []*Op) {
 		case OpHold:
 			op.Err = s.admit(op)
 			op.decided()
-		case OpRenew: // it does not end by itself
+		case OpRenew: // no hold ends by itself
 			op.Err, op.Result = nil, Result{State: Allow}
 		case OpRelease:
 			op.Err = nil
@@ -164,7 +164,7 @@ func (s *InFlight) bind(m *Limit) (Counter, error) {
 type Held struct {
 	place    engine.Place // in this process
 	released atomic.Bool
-	kept     *kept // a place elsewhere; nil: it is in this process
+	kept     *kept // a place elsewhere; nil: in this process
 }
 
 // kept is a place elsewhere, which is renewed.
@@ -174,8 +174,8 @@ type kept struct {
 }
 
 // Release ends the hold. The first call counts; later ones do nothing and return nil, as does
-// one after the place was lost. An error means that it may count until its lease ends. That ctx has
-// ended does not matter.
+// one after the place was lost. An error means that the place may count until its lease ends. That
+// ctx has ended does not matter.
 func (h *Held) Release(ctx context.Context) error {
 	switch {
 	case h.released.Swap(true):
@@ -193,7 +193,7 @@ func (k *kept) release(ctx context.Context) error {
 	return k.Release(context.WithoutCancel(ctx))
 }
 
-// Lost returns a channel that is closed if the lease ended before it was renewed and the place was
+// Lost returns a channel that is closed if the lease ended before its renewal and the place was
 // given to others: then more than the limit may be in flight, until this work ends too. In this
 // process a place is never lost, and the channel is nil.
 func (h *Held) Lost() <-chan struct{} {

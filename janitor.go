@@ -36,8 +36,8 @@ type sweeper interface {
 	// Sweep removes all that at now expired, and was last used, at least timeout ago.
 	Sweep(now, timeout int64) (removed int)
 
-	// Reclaim removes some buckets that have expired at now. It returns 0 if it found nothing, or has
-	// used up budget: a number of buckets to look at, which it lowers.
+	// Reclaim removes some buckets that have expired at now. It returns 0 if none was found, or if
+	// budget is used up: a number of buckets to look at, which Reclaim lowers.
 	Reclaim(now int64, budget *int) (removed int)
 
 	// Soonest returns an instant at or before the one at which the first bucket expires.
@@ -46,7 +46,7 @@ type sweeper interface {
 	// HasBytes reports whether buckets hold bytes of the room.
 	HasBytes() bool
 
-	// SumUp adds the decisions that were made on buckets. It looks at each of them.
+	// SumUp adds the decisions that were made on buckets, and looks at each bucket.
 	SumUp(sum *tally.Sums)
 }
 
@@ -139,8 +139,8 @@ const reclaimBudget = 1 << 14
 
 // reclaim removes expired buckets, whatever the timeout, or finds that there is room again. now was
 // read before the table was found full: since then others may have replaced all that had expired at
-// now, and their buckets may have expired too. So it gives up only if no bucket was taken while it
-// looked and read the clock again and none has expired at that reading, or if it has looked at
+// now, and their buckets may have expired too. So reclaim gives up only if no bucket was taken
+// while it looked and read the clock again and none has expired at that reading, or after a look at
 // reclaimBudget buckets.
 func (j *janitor) reclaim(now int64) bool {
 	tables := j.tables
