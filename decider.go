@@ -318,13 +318,20 @@ func run(ctx context.Context, s Strategy, op *Op) {
 // NewCounter returns the Counter that a describes, for a store that does one op after the other: of
 // a only Verbs must be set. do, which is safe for concurrent use, does an op, one of these Verbs,
 // and sets its Result or its Err. Its Request has passed [About.Check], and an [OpReturn] is of an
-// admission, whose period may have ended. The Counter gives no Receipts. In a store of fixed
-// windows do is, but for OpReturn:
+// admission, whose period may have ended. The Counter gives no Receipts, and an op that Keeps one
+// fails. In a store of fixed windows, where counted is the count of Key in the Duration that ends
+// at end, do does OpTake, OpPeek and OpReturn so:
 //
-//	op.Result = op.Decide(counted, end) // by the count of Key in Duration until end
-//	if op.Verb == weir.OpTake { counted = op.Result.TotalRequests }
+//	switch {
+//	case op.Verb != weir.OpReturn:
+//		op.Result = op.Decide(counted, end)
+//		if op.Verb == weir.OpTake { counted = op.Result.TotalRequests }
+//	case op.Result.ExpiresAt.Equal(end): // else the window of the admission is over
+//		counted -= min(counted, max(1, op.Cost))
+//	}
 //
-// The example of weirtest.TestStrategy is such a store in a map.
+// An example of weirtest.TestStrategy, in its package's example_counter_test.go, is such a store in
+// a map, in 25 lines.
 func NewCounter(a About, do func(ctx context.Context, op *Op)) Counter {
 	f := byFunc(a, func(ctx context.Context, op *Op) {
 		op.Err = nil
