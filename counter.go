@@ -270,7 +270,7 @@ func (a *About) Check(r *Request) error {
 		return &inputError{"weir: bad key: it is empty, want 1 to 1024 bytes", ErrID}
 	case n > maxID:
 		return &inputError{fmt.Sprintf("weir: bad key: %d bytes, at most %d", n, maxID), ErrID}
-	case a.Bound || a.Period != "":
+	case a.Bound || a.Period != "" || a.Window > 0:
 		return nil
 	}
 	return checkDuration(r.Duration)

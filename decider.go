@@ -344,7 +344,7 @@ func NewCounter(a About, do func(ctx context.Context, op *Op)) Counter {
 			do(ctx, op)
 		}
 	})
-	f.about.Counts = f
+	f.about.Counts, f.about.Store = cmp.Or(a.Counts, any(f)), nil // it does no ops of others
 	return f
 }
 

@@ -261,7 +261,7 @@ func (f *Fallback) decide(ctx context.Context, ops []*weir.Op) {
 		}
 	}
 	if len(called) > 0 {
-		f.server.Call(ctx, called, do)
+		called[0].f.server.Call(ctx, called, do)
 	}
 	for _, v := range called {
 		v.task.finish(ctx, v.end)

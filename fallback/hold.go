@@ -66,7 +66,7 @@ func hold(ctx context.Context, f *Fallback, op *weir.Op) error {
 	case errUndecided:
 		p = newPlace(f, &r)
 		op.Source, err = v.locally(here, func(shared) error { return p.takeLocal(ctx, here) })
-		op.Result = here.Result
+		op.Result = here.Result // none, if local failed
 	}
 	if err == nil && op.Result.Allowed() {
 		op.Receipt = weir.Receipt{Cost: costOf(&r), Of: p}

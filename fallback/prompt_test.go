@@ -146,3 +146,19 @@ func TestAnAnswerThatIsNotRecordedIsNoCallUnderWay(t *testing.T) {
 		assert.Equal(t, want, res.Allowed())
 	}
 }
+
+// An op of another Fallback ends by that one's Timeout, whoever does it.
+func TestAnOpOfAnotherFallbackHasItsTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quick := newFallback(t, named("quick", &promptly{Strategy: local(t), prompt: true}, 100, time.Hour),
+			local(t), fallback.Config{OwnLimits: true})
+		slow := newFallback(t, named("slow", &promptly{Strategy: local(t), takes: time.Hour}, 100, time.Hour),
+			local(t), fallback.Config{OwnLimits: true, Timeout: 20 * time.Millisecond})
+		op := &weir.Op{Counter: slow, Request: weir.Request{Key: "k", Limit: 100, Duration: time.Hour}}
+		began := time.Now()
+		quick.Do(t.Context(), []*weir.Op{op})
+		require.NoError(t, op.Err)
+		assert.Equal(t, weir.FromLocal, op.Source)
+		assert.Equal(t, 20*time.Millisecond, time.Since(began))
+	})
+}

@@ -94,7 +94,7 @@ func (s *server) Call(
 	if s.prompt && wait == s.cfg.Timeout {
 		do(s.deadlines.Detached(ctx), all)
 		for _, v := range all {
-			v.end = v.ended(s.cfg.Now().Sub(v.began), nil)
+			v.end = v.ended(v.f.cfg.Now().Sub(v.began), nil)
 			if v.end == errUndecided && ctx.Err() != nil {
 				v.end = gaveUp(ctx)
 			}

@@ -171,7 +171,7 @@ func (l *Attempt) outcome(ctx context.Context) weir.Outcome {
 		return l.limit.Outcome(ctx, &l.Op)
 	}
 	if inner, ok := l.Op.Receipt.Of.(*Attempts); ok {
-		return (*inner)[inner.Binding()].outcome(ctx)
+		return inner.outcome(ctx)
 	}
 	out := weir.Outcome{Result: l.Op.Result, Left: l.Remaining(), Wait: l.Op.Left, FullAt: l.Op.FullAt}
 	switch {

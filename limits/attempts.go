@@ -341,6 +341,15 @@ func (l Attempts) Binding() int {
 	return binding
 }
 
+// outcome returns the Outcome of the Attempt that binds, of Ops that are Full: without one the
+// request is admitted.
+func (l Attempts) outcome(ctx context.Context) weir.Outcome {
+	if by := l.Binding(); by >= 0 {
+		return l[by].outcome(ctx)
+	}
+	return weir.Outcome{Result: weir.Result{State: weir.Allow}}
+}
+
 // open reports, after an error, whether each limit that could not decide is fail-open for its
 // error, and none denies. Those that were not asked are peeked at.
 func (l Attempts) open(ctx context.Context) (open bool) {

@@ -48,12 +48,7 @@ func Decide(ctx context.Context, asks ...weir.Ask) (out weir.Outcome, err error)
 	if err := l.decide(ctx); err != nil {
 		return out, err
 	}
-	by := l.Binding()
-	if by < 0 {
-		out.State = weir.Allow
-		return out, nil
-	}
-	return (*l)[by].outcome(ctx), nil
+	return l.outcome(ctx), nil
 }
 
 // decideFew is Decide of few Limits on slots of one Limiter. False means that Decide is to go on.

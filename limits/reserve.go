@@ -37,9 +37,5 @@ func Reserve(ctx context.Context, asks ...weir.Ask) (*weir.Reservation, error) {
 	if err := attempts.decide(ctx); err != nil {
 		return nil, err
 	}
-	out := weir.Outcome{Result: weir.Result{State: weir.Allow}}
-	if i := attempts.Binding(); i >= 0 {
-		out = attempts[i].outcome(ctx)
-	}
-	return weir.ReservationOf(out, ops...), nil
+	return weir.ReservationOf(attempts.outcome(ctx), ops...), nil
 }

@@ -148,7 +148,7 @@ func (l *Leases) Do(ctx context.Context, ops []*weir.Op) {
 
 func (l *Leases) one(ctx context.Context, op *weir.Op) {
 	switch {
-	case op.Backlog != nil: // of an OpTake or OpCatchUp
+	case op.Backlog != nil && (op.Verb == weir.OpTake || op.Verb == weir.OpCatchUp):
 		l.catchUp(ctx, op)
 	case op.Verb == weir.OpTake:
 		l.take(ctx, op)

@@ -517,6 +517,24 @@ func TestLeaseAndACharge(t *testing.T) {
 	}
 }
 
+// A charge whose Op has the Backlog of an earlier use takes from the lease all the same.
+func TestAChargeHasNoBacklog(t *testing.T) {
+	clock, _ := minute(t)
+	l := near.NewLeases(limiterOn(t, clock.Now).FixedWindow(),
+		near.LeaseConfig{Block: 10, Now: clock.Now})
+	ask(t, l, hundred)
+	charge := &weir.Op{Verb: weir.OpCharge, Request: hundred, Backlog: new(weir.Backlog)}
+	charge.Cost = 95
+	require.NoError(t, weir.Do(t.Context(), l, charge))
+	admitted := 0
+	for range 50 {
+		if ask(t, l, hundred).Allowed() {
+			admitted++
+		}
+	}
+	assert.Equal(t, 4, admitted)
+}
+
 // Hits refunded to a lease are available to a request whose denial is cached.
 func TestLeaseOutsideOfDenialsAndARefund(t *testing.T) {
 	clock, server := minute(t)

@@ -97,9 +97,9 @@ func (c *call) compose() (err error) {
 	case op.Verb == weir.OpReturn:
 		err = c.prepareReturn()
 	case op.Verb == weir.OpTake && op.Backlog != nil:
-		err = c.prepareReconcile(opRun, op.Backlog.Source)
+		err = c.prepareReconcile(opRun)
 	case op.Verb == weir.OpCatchUp:
-		err = c.prepareReconcile(opPeek, cmp.Or(op.Backlog.Source, newID("s")))
+		err = c.prepareReconcile(opPeek)
 	default:
 		c.key, c.args, c.possible, err = s.prepare(names[op.Verb], &op.Request, cost(&op.Request))
 		switch {
@@ -179,10 +179,12 @@ func (c *call) takesBack() {
 // last Total of each source beside the count: for as long as the count, or as a debt may count, if
 // that is longer: a Duration of a Counter or List, and the time in which a whole token bucket
 // fills.
-func (c *call) prepareReconcile(op any, source string) (err error) {
-	b := c.op.Backlog
-	if n := len(source); n == 0 || n > maxSource || b.Total < b.Charged {
-		return fmt.Errorf("redislimit: backlog of source %q, from %d to %d: %w", source, b.Charged,
+//
+// Without a Source, which a decision must have, nothing is kept: the debt is charged each time.
+func (c *call) prepareReconcile(op any) (err error) {
+	b, unnamed := c.op.Backlog, c.op.Verb == weir.OpCatchUp
+	if n := len(b.Source); n == 0 && !unnamed || n > maxSource || b.Total < b.Charged {
+		return fmt.Errorf("redislimit: backlog of source %q, from %d to %d: %w", b.Source, b.Charged,
 			b.Total, weir.ErrLimit)
 	}
 	s, r := c.strategy, &c.op.Request
@@ -200,11 +202,11 @@ func (c *call) prepareReconcile(op any, source string) (err error) {
 	}
 	reset := int64(0)
 	if b.Reset {
-		reset = numberOf(source)
+		reset = numberOf(cmp.Or(b.Source, newID("s")))
 	}
 	age, known := knownAt(b.CountedAt, c.now)
 	shared, own := decision[:head+2], decision[head+2:]
-	c.args = slices.Concat(shared, []any{source, clamp(b.Charged), clamp(b.Total), s.script.cost,
+	c.args = slices.Concat(shared, []any{b.Source, clamp(b.Charged), clamp(b.Total), s.script.cost,
 		s.script.width, age, known, reset, len(seed)}, seed, []any{len(charge)}, charge, own,
 		[]any{s.protocol.life(r).Milliseconds()})
 	c.script, c.beside = s.script.load().reconciling, []string{chargedKey, backKey, resetKey}

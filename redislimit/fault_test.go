@@ -2,6 +2,7 @@ package redislimit_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"sync"
@@ -300,4 +301,19 @@ func TestFrozenServerDelaysNoCaller(t *testing.T) {
 			assert.Equal(t, redislimit.Down, redislimit.Classify(o.err), "%v", o.err)
 		})
 	}
+}
+
+// refusing is a client around another one, such as a circuit breaker, which sets no error of a
+// command.
+type refusing struct{ redis.UniversalClient }
+
+var errRefused = errors.New("circuit open")
+
+func (refusing) Process(context.Context, redis.Cmder) error { return errRefused }
+
+func TestTheErrorOfAClientAroundRedis(t *testing.T) {
+	client := dial(t, redislimit.Options(redistest.Start(t).Addr))
+	s := storeOn(t, refusing{client}, redislimit.Config{AllowUnsafeClient: true}).FixedWindow()
+	_, err := s.Run(t.Context(), &weir.Request{Key: "a", Limit: 3, Duration: time.Hour})
+	assert.ErrorIs(t, err, errRefused)
 }

@@ -17,6 +17,14 @@ func TestACountIsKnownSinceEarlier(t *testing.T) {
 		assert.Equal(t, want, age, "%v ago, in ms", ago)
 		assert.InDelta(t, 2_000_000-want, unix, 1, "%v ago, by the clock", ago)
 	}
+	for _, at := range []time.Time{time.Unix(-1<<40, 0), time.Unix(-9e9, 0), time.Unix(-7e9, 0)} {
+		age, unix := knownAt(at, reading{now: now})
+		assert.Greater(t, age, int64(100*365*24*3600*1000), "%v", at)
+		assert.Less(t, unix, int64(-60*365*24*3600*1000), "%v", at)
+	}
+	age, unix := knownAt(time.Time{}, reading{now: now})
+	assert.Less(t, age, int64(-1<<51), "not known: nothing was taken back since")
+	assert.Greater(t, unix, int64(1<<51))
 }
 
 // What was taken is looked for within slack of its end, or within half of a period that is shorter,

@@ -2,6 +2,7 @@ package redislimit
 
 import (
 	"hash/fnv"
+	"math"
 	"time"
 
 	"github.com/weirgo/weir/internal/core/arith"
@@ -21,9 +22,13 @@ const slack = 100 * time.Millisecond
 
 // knownAt returns how long ago an instant was, and the instant by the script's clock, in ms, both
 // rather too long ago. A command may arrive long after it was sent, when only the instant is right,
-// and the server's clock may have been set, when only the difference is right.
+// and the server's clock may have been set, when only the difference is right. The zero time says
+// that it is not known, and gives numbers by which nothing was taken back since.
 func knownAt(at time.Time, now reading) (age, unix int64) {
-	ago := max(0, now.now.Sub(at))
+	if at.IsZero() {
+		return -1 << 52, 1 << 52
+	}
+	ago := min(max(0, now.now.Sub(at)), math.MaxInt64/2)
 	ago += slack + ago/1024
 	known, _ := arith.FloorDiv(now.server(now.now.Add(-ago)).unixNano(), msec)
 	return int64(ago / time.Millisecond), known

@@ -99,8 +99,8 @@ func TestReconcileEqualsItsSteps(t *testing.T) {
 // OpCatchUp is one call, and decides nothing. It charges a Total of a Source once, and one of no
 // Source each time; it raises a count that was lost, and not one of which something was taken back.
 func TestCatchUp(t *testing.T) {
-	calls := 0
-	s := open(t, redistest.Start(t).Addr, redislimit.Config{
+	calls, server := 0, redistest.Start(t)
+	s := open(t, server.Addr, redislimit.Config{
 		OnCall: func(time.Duration, error) { calls++ }}).FixedWindow()
 	r := &weir.Request{Key: "a", Limit: 100, Duration: time.Hour}
 	catchUp := func(b weir.Backlog, want uint64) {
@@ -116,6 +116,9 @@ func TestCatchUp(t *testing.T) {
 	}
 	catchUp(weir.Backlog{Total: 3}, 8)
 	catchUp(weir.Backlog{Total: 3}, 11)
+	charged := server.Client().Keys(t.Context(), "*charged*").Val()
+	require.Len(t, charged, 1)
+	assert.Equal(t, []string{"x"}, server.Client().HKeys(t.Context(), charged[0]).Val(), "with names")
 	taken := mustRun(t, s, r)
 	counted := weir.Backlog{Counted: &weir.Result{TotalRequests: 50, ExpiresAt: taken.ExpiresAt},
 		CountedAt: time.Now()}

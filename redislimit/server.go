@@ -63,7 +63,10 @@ func (s *server) send(ctx context.Context, calls []*call, word any) {
 	}
 	for _, c := range calls {
 		if !c.sent() {
-			_ = to.Process(ctx, c.command(ctx, word)) // the command has its error
+			// Redis's client sets the error of the command; one around it may not.
+			if err := to.Process(ctx, c.command(ctx, word)); err != nil && c.cmd.Err() == nil {
+				c.cmd.SetErr(err)
+			}
 		}
 	}
 	if pipe != nil && pipe.Len() > 0 {

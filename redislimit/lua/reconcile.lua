@@ -6,7 +6,7 @@
 -- KEYS[3]     string: when something was last taken back; see take_back.lua
 -- KEYS[4]     string: the number of the last reset; see forget.lua
 -- ARGV[1,2]   op, run or peek, and now; grace: see clock.lua
--- ARGV[3]     source: who has the debt
+-- ARGV[3]     source: who has the debt; empty: it is charged each time
 -- ARGV[4,5]   charged and total: the debt is what lies between, less what was charged before
 -- ARGV[6,7]   where the cost stands among the strategy's own arguments, and in how many: 1, or 2 if it is a time
 -- ARGV[8,9]   when the count of the seed was known: how many ms ago, and in Unix ms; the earlier one counts. If something
@@ -37,7 +37,8 @@ if seed > 0 and not (back and back + 0 >= math.min(ms - ARGV[8], ARGV[9] + 0)) t
 
 local own = ARGV[12 + seed] + 0
 local charge = arguments('charge', 13 + seed, own)
-local debt = ARGV[5] - math.max(ARGV[4] + 0, (redis.call('HGET', KEYS[2], ARGV[3]) or 0) + 0)
+local named = ARGV[3] ~= ''
+local debt = ARGV[5] - math.max(ARGV[4] + 0, (named and redis.call('HGET', KEYS[2], ARGV[3]) or 0) + 0)
 if debt > 0 then
   local at = ARGV[6] + 2
   if ARGV[7] == '2' then
@@ -47,7 +48,7 @@ if debt > 0 then
     charge[at] = string.format('%d', debt)
   end
   step(charge)
-  redis.call('HSET', KEYS[2], ARGV[3], ARGV[5])
+  if named then redis.call('HSET', KEYS[2], ARGV[3], ARGV[5]) end
 end
 
 local reply = step(arguments(op, 13 + seed + own, own))
