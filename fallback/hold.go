@@ -29,8 +29,7 @@ func newPlace(f *Fallback, r *weir.Request) *place {
 // change has the Counter of op take, renew or release a place.
 func change(ctx context.Context, op *weir.Op, verb weir.Verb) error {
 	op.Verb = verb
-	op.Counter.Do(ctx, []*weir.Op{op})
-	return op.Err
+	return by(ctx, op.Counter, op)
 }
 
 // hold does an OpHold, if primary and local do: primary admits, or local when primary cannot, as

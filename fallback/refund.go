@@ -124,13 +124,7 @@ func returnLate(ctx context.Context, late *visit, admitted *weir.Result) {
 	b := &refund{v: visit{f: late.f, b: late.b, judge: late.b, a: late.a, r: late.r,
 		began: late.f.cfg.Now(), kept: late.kept, asked: new(weir.Op)}}
 	v := b.fromPrimary(admitted, true)
-	err := errUndecided
-	if v.permits() {
-		v.visits[0] = v
-		v.f.server.Call(ctx, v.visits[:], do)
-		err = v.end
-	}
-	b.finish(ctx, err)
+	b.finish(ctx, v.callBy(ctx, do))
 }
 
 func (b *refund) depart()                  {}

@@ -73,11 +73,16 @@ func (v *visit) permits() bool {
 // call has primary do an operation, unless the breaker is open: see server.Call. The error is
 // errUndecided, or one for the caller. The operation may continue without its caller, as v.late.
 func (v *visit) call(ctx context.Context, operation func(context.Context) error) error {
+	return v.callBy(ctx, func(ctx context.Context, _ []*visit) { v.err = operation(ctx) })
+}
+
+// callBy is call, by do, which sets the err of v.
+func (v *visit) callBy(ctx context.Context, do func(ctx context.Context, all []*visit)) error {
 	if !v.permits() {
 		return errUndecided
 	}
 	v.visits[0] = v
-	v.f.server.Call(ctx, v.visits[:], func(ctx context.Context, _ []*visit) { v.err = operation(ctx) })
+	v.f.server.Call(ctx, v.visits[:], do)
 	return v.end
 }
 
