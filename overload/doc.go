@@ -28,12 +28,13 @@
 // caller gets, and callers who hold little are not affected. A caller alone fills half of the
 // limit.
 //
-// Of a limit that is learnt at least six places are kept from Sheddable and Normal requests each,
-// unless that is more than half of it.
+// Of a limit that is learnt, up to eight places are kept from Sheddable and Normal requests each,
+// unless that is more than half of it: the more are refused the more are kept, and all eight from a
+// third on.
 //
 // # Limits of this
 //
-//   - A service of one or two workers that gets slower the more it does at a time serves .78 of
+//   - A service of one or two workers that gets slower the more it does at a time serves .8 of
 //     its capacity while full, and refuses up to a tenth in calm after that. Set Config.Most.
 //   - Critical requests that alone keep more than half of some ten places busy are refused up to a
 //     tenth of the time: too few places are kept for them.

@@ -61,17 +61,19 @@ func (g *Guard) read() int64 {
 }
 
 // setLimit has limit count from now on. Of a limit that is learnt some places are kept for more
-// important requests, however small it is, but no more than half.
+// important requests, however small it is, but no more than half. While hardly any request is
+// refused they are for all: a small service would go on to refuse for the sake of nobody.
 func (g *Guard) setLimit(limit float64) {
 	const (
 		inexact = 1e-9 // .7 * 10 is less than 7
-		kept    = 6
+		kept    = 8.
+		many    = .35 // of the requests are refused: all are kept
 	)
-	whole := math.Ceil(limit)
+	whole, refused := math.Ceil(limit), math.Float64frombits(g.learner.refusedShare.Load())
 	for i, part := range g.parts {
 		most := part * whole
 		if part < 1 && whole < g.learner.most {
-			most = min(most, max(whole/2, whole-kept))
+			most = min(most, max(whole/2, whole-kept*min(1, refused/many)))
 		}
 		g.most[i].Store(max(1, int64(most+inexact)))
 	}
@@ -168,8 +170,8 @@ func (g *Guard) measure(now, entered, inFlight int64, abandoned bool) {
 		// The requests in flight were admitted at the limit before.
 		w.begin, w.changed, w.old = now+int64(min(2, seen.latency)*1e9), now, float64(inFlight-1)
 		w.last = w.begin
-		g.setLimit(f.limit)
 	}
+	g.setLimit(f.limit)
 }
 
 // drop counts a request that has ended, and says nothing of how long one takes.

@@ -111,12 +111,18 @@ func (f *learner) learn(s sums) {
 
 func (f *learner) bound() { f.limit = min(max(fewest, f.limit), f.most) }
 
-// more returns the limit to go to if requests are refused that would be quick enough: halfway to
-// where they take the goal, or all the way if they were found not to wait for each other.
+// more returns the limit to go to if requests are refused that would be quick enough: at most
+// halfway to where they take the goal, or all the way if they were found not to wait for each
+// other. A short window of few requests may be quick by chance, as those that follow it show: then
+// it is a smaller part of the way.
 func (f *learner) more(s sums) float64 {
+	const (
+		each   = 1. / 200 // of the way for each request
+		second = 2        // times all of it for each that passes until the next window
+	)
 	to := min(f.fits(s), 2*f.limit)
 	if f.goal > slower*f.slow {
-		return (f.limit + to) / 2
+		return f.limit + (to-f.limit)*min(.5, max(each*s.n, second*(s.length+s.latency)))
 	}
 	return to
 }
@@ -141,10 +147,14 @@ func (f *learner) fall(s sums) {
 		f.state, f.probed, f.limit = probing, here, fewest
 		return
 	}
-	switch less := here.peak / f.from.peak; {
-	case f.from.peak == 0, less > 1, here.latency > stale*f.from.latency:
+	less := here.peak / f.from.peak
+	// Where requests do not wait for each other, fewer at a time are fewer a second. If clients leave,
+	// those who have left may be served yet.
+	idle := s.left == 0 && here.throughput < math.Sqrt(less)*f.from.throughput
+	switch {
+	case s.tooLate(): // all clients leave at one time: how long others take is not known
+	case f.from.peak == 0, less > 1, here.latency > stale*f.from.latency && !idle:
 		f.from = here
-	case s.tooLate(): // all clients leave at one time: that fewer do not make it less says nothing
 	case f.limit <= fewest, less < fewer && here.latency > math.Sqrt(less)*f.from.latency:
 		// Where requests wait for each other the latency falls as their number does; here it fell
 		// by less than the mean of that and of nothing. Slow is the mean of both windows: the twenty
@@ -156,7 +166,7 @@ func (f *learner) fall(s sums) {
 	case less < fewer:
 		f.from = here
 	}
-	f.limit = (f.limit + f.fits(s)) / 2
+	f.limit += (f.fits(s) - f.limit) * min(.5, s.n/40) // less is known of the few of a slow service
 }
 
 // probeFails reports whether the window of the fewest in flight may end early: not half as many are

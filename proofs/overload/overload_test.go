@@ -129,8 +129,8 @@ func TestOverloadTable(t *testing.T) {
 	require.NoError(t, os.WriteFile(name, page, 0o644))
 }
 
-// seeds of the table
-const seeds = 3
+// seeds of the table, and of the column on how many reach the bars
+const seeds, more = 3, 24
 
 func table(t *testing.T) string {
 	var b strings.Builder
@@ -142,7 +142,7 @@ func table(t *testing.T) string {
 	b.WriteString(" |\n|---" + strings.Repeat("|--:", len(rivals)) + "|\n")
 	var own strings.Builder
 	own.WriteString("\nOf weir, the worst of the seeds:\n\n| | good | critical | 19 others | refused | " +
-		"back after, s | p99, ms |\n|---|--:|--:|--:|--:|--:|--:|\n")
+		"back after, s | p99, ms | reach the bars |\n|---|--:|--:|--:|--:|--:|--:|--:|\n")
 	for _, s := range overload.Scenarios() {
 		b.WriteString("| " + s.Name)
 		for _, r := range rivals {
@@ -156,11 +156,22 @@ func table(t *testing.T) string {
 			}
 			fmt.Fprintf(&b, " | %.2f", sum)
 			if r.Name == "weir" {
-				fmt.Fprintf(&own, "| %s | %.3f | %.3f | %.3f | %.2f %% | %.1f | %.0f |\n", s.Name, worst.Good,
-					worst.Critical, worst.Others, 100*worst.Refused, worst.Back, worst.P99)
+				fmt.Fprintf(&own, "| %s | %.3f | %.3f | %.3f | %.2f %% | %.1f | %.0f | %d of %d |\n", s.Name,
+					worst.Good, worst.Critical, worst.Others, 100*worst.Refused, worst.Back, worst.P99,
+					inBars(t, r, s), more)
 			}
 		}
 		b.WriteString(" |\n")
 	}
 	return b.String() + own.String() + "\n"
+}
+
+// inBars returns how many seeds reach the bars.
+func inBars(t *testing.T, r overload.Rival, s overload.Scenario) (n int) {
+	for seed := range uint64(more) {
+		if len(broken(s, r.Run(t, s, seed+1))) == 0 {
+			n++
+		}
+	}
+	return n
 }

@@ -143,11 +143,11 @@ func Scenarios() []Scenario {
 			s.Speed = slow(.5)
 		}),
 		with("2 workers of 5 ms, contention", func(s *Scenario) {
-			s.Bars = Bars{Good: .75, Critical: .92, Back: 10}
+			s.Bars = Bars{Good: .75, Critical: .95}
 			s.Workers, s.Mean, s.Shared, s.Contention, s.Peak = 2, .005, true, .1, 2.8
 		}),
 		with("2 workers of 5 ms, contention, 4x from the start", func(s *Scenario) {
-			s.Bars = Bars{Good: .7, Critical: .85, Back: 10}
+			s.Bars = Bars{Good: .75, Critical: .9, Back: 5}
 			s.Workers, s.Mean, s.Shared, s.Contention, s.Peak = 2, .005, true, .1, 2.8
 			s.From, s.To, s.Length = 0, 60, 90
 		}),
