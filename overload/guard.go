@@ -89,7 +89,7 @@ func (g *Guard) setLimit(limit float64) {
 // alone; Stats counts that.
 //
 // Enter is small enough to be inlined: the Place takes no allocation where it does not escape.
-// Enter and Leave take two to three times as long as [weir.Hold] and Release.
+// Enter and Leave take three to four times as long as [weir.Hold] and Release.
 func (g *Guard) Enter(ctx context.Context, caller string, c Class) (*Place, error) {
 	return new(Place).enter(ctx, g, caller, c)
 }

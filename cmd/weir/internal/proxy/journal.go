@@ -53,27 +53,28 @@ func (j journal) onDecision(r *http.Request, d httplimit.Decision) {
 	rec := recordOf(r.Context())
 	rec.decision, rec.decided = d, true
 	p.held.count(r, d)
+	denied, limit := true, d.Policy
+	switch {
+	case d.Kind == httplimit.Listed:
+		limit = d.Source
+	case d.Full != nil:
+		limit = d.Source + ": " + d.Full.Reason.String()
+	default:
+		denied = d.Kind == httplimit.Denied
+	}
 	if d.Key != "" {
 		addr, _ := p.ip.Addr(r) // the zero Addr if it is unknown
 		now := time.Now()
 		p.recent.see(d.Key, addr, now)
-		denied := d.Kind == httplimit.Denied || d.Kind == httplimit.Listed
 		n := p.callers.Add(traffic.Request{Key: d.Key, Addr: addr, Agent: r.UserAgent(),
 			Path: r.URL.Path, Denied: denied, At: now})
 		if d.Status == 0 && (n <= 4 || n%16 == 0) { // some are enough, and cost three copies
 			p.lately.Add(d.Key, traffic.SampleOf(live.Request(r), r.UserAgent(), now))
 		}
 	}
-	limit := d.Policy
-	switch {
-	case d.Kind == httplimit.Listed:
-		limit = d.Source
-	case d.Full != nil:
-		limit = d.Source + ": " + d.Full.Reason.String()
-	case d.Kind != httplimit.Denied:
-		return
+	if denied {
+		p.denials.Add(d.Key, live.Request(r), limit)
 	}
-	p.denials.Add(d.Key, live.Request(r), limit)
 }
 
 // access writes a line of the access log. Text that clients choose goes through screen.Printable:

@@ -58,6 +58,7 @@ func TestAFullUpstreamIsSeen(t *testing.T) {
 	x = explained(t, s, url.Values{"key": {"127.0.0.1"}})
 	assert.Regexp(t, `^is refused: full: \d+ of \d+ for normal; 127.0.0.1 holds 0 of at most 1$`, x.Says)
 	assert.Equal(t, "overload: full", x.Last[0].Limit)
+	assert.InDelta(t, .5, x.Sent.Denied, 0, "of two requests")
 	release()
 	assert.Equal(t, 204, status(t, "GET", s.front.URL))
 
