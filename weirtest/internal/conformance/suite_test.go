@@ -240,6 +240,11 @@ func TestBrokenStrategiesAreCaughtByTheRightLaw(t *testing.T) {
 		{what: "the windows are not aligned to the epoch", law: "Aligned",
 			make: windows(time.Millisecond),
 			laws: windowLaws},
+		{what: "the windows are aligned to the year 1", law: "Aligned",
+			make: func(_ testing.TB, clock Clock) weir.Strategy {
+				return &window{now: clock.Now, fromYear1: true, used: make(map[string]uint64)}
+			},
+			laws: windowLaws},
 		{what: "a fixed window claims to be a rolling one", law: "Span", make: windows(0)},
 		{what: "cost is ignored", law: "Cost",
 			make: withRun(func(s *rolling, r *weir.Request) (*weir.Result, error) {

@@ -39,20 +39,29 @@ func checkSpan(tr *trial, r weir.Request) {
 	}
 }
 
-// aligned checks that periods are whole Durations from the Unix epoch.
+// aligned checks that periods are whole Durations from the Unix epoch: also those of seven times a
+// Duration. Time.Truncate counts from the year 1, as which hours and days begin, but no weeks.
 func aligned(s *suite) {
 	s.search(variety{}, func(h history) {
 		s.try(func(tr *trial) {
 			for _, step := range h {
 				tr.clock.Advance(step.after)
-				res := tr.run(step.r)
-				// Time.Truncate would count from the year 1.
-				if past := res.ExpiresAt.Sub(time.Unix(0, 0)) % step.r.Duration; res.Allowed() && past != 0 {
-					tr.failf("the last ExpiresAt is %v past a whole number of Durations from the Unix epoch", past)
-				}
+				checkAligned(tr, step.r)
 			}
 		})
 	})
+	r := s.request(s.Limits[0])
+	r.Duration *= 7
+	if !s.FixedDuration && r.Duration <= 30*day {
+		s.try(func(tr *trial) { checkAligned(tr, r) })
+	}
+}
+
+func checkAligned(tr *trial, r weir.Request) {
+	res := tr.run(r)
+	if past := res.ExpiresAt.Sub(time.Unix(0, 0)) % r.Duration; res.Allowed() && past != 0 {
+		tr.failf("the last ExpiresAt is %v past a whole number of Durations from the Unix epoch", past)
+	}
 }
 
 // denialTakesNothing checks that without the denied requests nothing changes for the others.

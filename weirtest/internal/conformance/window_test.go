@@ -15,6 +15,8 @@ type window struct {
 	now  func() time.Time
 	late time.Duration // offset of its windows from the epoch
 
+	fromYear1 bool // windows are aligned as by Time.Truncate
+
 	mu   sync.Mutex
 	used map[string]uint64 // guarded by mu
 }
@@ -25,6 +27,9 @@ func (s *window) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
 	}
 	now := s.now().Add(-s.late)
 	start := now.Add(-(now.Sub(time.Unix(0, 0)) % r.Duration))
+	if s.fromYear1 {
+		start = now.Truncate(r.Duration)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name := fmt.Sprintf("%q %d %v", r.Key, r.Duration, start)
