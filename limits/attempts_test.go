@@ -93,6 +93,29 @@ func TestAnErrorIsToleratedOnce(t *testing.T) {
 
 // After a denial, a store that fails is peeked at in one call, which is not repeated for each of
 // its limits.
+// A Counter that cannot be read may be able to count: the error of a peek before the decision is
+// none of the decision, which follows.
+func TestAPeekThatFailsDecidesNothing(t *testing.T) {
+	l, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer l.Close()
+	takes := 0
+	about := weir.About{Verbs: weir.VerbsOf(weir.OpTake, weir.OpPeek, weir.OpReturn), Limiter: l}
+	unread := weir.NewCounter(about, func(_ context.Context, op *weir.Op) {
+		if op.Verb == weir.OpPeek {
+			op.Err = errors.New("cannot be read")
+			return
+		}
+		takes++
+		op.Result = op.Decide(0, time.Now().Add(op.Duration))
+	})
+	both := limits.All(l.FixedWindow().Limit(9, time.Hour), weir.MustLimit(unread, 9, time.Hour))
+	out, err := both.Take(t.Context(), "k", 1)
+	require.NoError(t, err)
+	assert.True(t, out.Allowed())
+	assert.Equal(t, 1, takes)
+}
+
 func TestAStoreThatFailsIsPeekedAtOnce(t *testing.T) {
 	l := standing(t)
 	store := &batchStore{err: errors.New("down")}
