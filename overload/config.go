@@ -17,8 +17,8 @@ type Config struct {
 
 	// Parts are the shares of the limit that Sheddable, Normal and Critical requests may fill, in this
 	// order, each more than 0, at most 1, and no less than the one before. The zero value means .7, .9
-	// and 1. Of a limit that was learnt, below Most, a part of less than 1 leaves up to eight places, or
-	// half of the limit: all of these once a third of the requests are refused.
+	// and 1. Of a limit that was learnt, below Most, a part of less than 1 leaves up to eight places,
+	// or half of the limit: all of these once a third of the requests are refused.
 	Parts [3]float64
 
 	// Share is the part of the places free for the class that a caller may hold, from where half of

@@ -294,8 +294,8 @@ func fullFromTheStart(t *testing.T, each func(n, inFlight int) time.Duration) ov
 	return g.Stats()
 }
 
-// A server takes 10 ms a request, so that some 25 take the goal. A part of .9 leaves two or three of
-// these, which is too few for those that arrive together.
+// A server takes 10 ms a request, so that some 25 take the goal. A part of .9 leaves two or three
+// of these, which is too few for those that arrive together.
 func TestPlacesAreKeptAsFarAsRequestsAreRefused(t *testing.T) {
 	clock := weirtest.NewClock(time.Unix(1e9, 0))
 	g := guardOf(t, overload.Config{Now: clock.Now, Goal: 250 * time.Millisecond})
