@@ -166,7 +166,8 @@ func (f *learner) fall(s sums) {
 	case less < fewer:
 		f.from = here
 	}
-	f.limit += (f.fits(s) - f.limit) * min(.5, s.n/40) // less is known of the few of a slow service
+	// The few requests of a slow service say less, unless they take far too long.
+	f.limit += (f.fits(s) - f.limit) * min(.5, max(s.n/40, s.latency/f.goal/4))
 }
 
 // probeFails reports whether the window of the fewest in flight may end early: not half as many are
