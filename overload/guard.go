@@ -48,7 +48,7 @@ func New(l *weir.Limiter, cfg Config) (*Guard, error) {
 	cfg = cfg.withDefaults()
 	g := &Guard{places: places, now: cfg.Now, parts: cfg.Parts, share: cfg.Share}
 	g.learner.start(cfg, g.read())
-	g.setLimit(g.learner.limit)
+	g.setLimit(g.learner.limit, 0)
 	return g, nil
 }
 
@@ -60,16 +60,17 @@ func (g *Guard) read() int64 {
 	return g.places.Read()
 }
 
-// setLimit has limit count from now on. Of a limit that is learnt some places are kept for more
-// important requests, however small it is, but no more than half. While hardly any request is
-// refused they are for all: a small service would go on to refuse for the sake of nobody.
-func (g *Guard) setLimit(limit float64) {
+// setLimit has limit count from now on, where this share of the requests is refused. Of a limit that
+// is learnt some places are kept for more important requests, however small it is, but no more than
+// half. While hardly any request is refused they are for all: a small service would go on to refuse
+// for the sake of nobody.
+func (g *Guard) setLimit(limit, refused float64) {
 	const (
 		inexact = 1e-9 // .7 * 10 is less than 7
 		kept    = 8.
 		many    = .35 // of the requests are refused: all are kept
 	)
-	whole, refused := math.Ceil(limit), math.Float64frombits(g.learner.refusedShare.Load())
+	whole := math.Ceil(limit)
 	for i, part := range g.parts {
 		most := part * whole
 		if part < 1 && whole < g.learner.most {
@@ -163,7 +164,8 @@ func (g *Guard) measure(now, entered, inFlight int64, abandoned bool) {
 	}
 	before, all := f.limit, g.allRefused()
 	seen := w.sums(now, all)
-	f.refusedShare.Store(math.Float64bits(seen.refused / seen.offered()))
+	refused := seen.refused / seen.offered()
+	f.refusedShare.Store(math.Float64bits(refused))
 	f.learn(seen)
 	*w = window{begin: now, end: now, last: now, changed: w.changed, old: w.old, refused: all}
 	if f.limit != before {
@@ -171,7 +173,7 @@ func (g *Guard) measure(now, entered, inFlight int64, abandoned bool) {
 		w.begin, w.changed, w.old = now+int64(min(2, seen.latency)*1e9), now, float64(inFlight-1)
 		w.last = w.begin
 	}
-	g.setLimit(f.limit)
+	g.setLimit(f.limit, refused)
 }
 
 // drop counts a request that has ended, and says nothing of how long one takes.

@@ -294,40 +294,36 @@ func fullFromTheStart(t *testing.T, each func(n, inFlight int) time.Duration) ov
 	return g.Stats()
 }
 
-// A server takes 10 ms a request, so that some 25 take the goal. A part of .9 leaves two or three
-// of these, which is too few for those that arrive together.
+// A server takes 10 ms a request, so that some 25 take the goal. A part of .9 leaves three places,
+// which is too few for those that arrive together.
 func TestPlacesAreKeptAsFarAsRequestsAreRefused(t *testing.T) {
+	const takes = 10 * time.Millisecond
 	clock := weirtest.NewClock(time.Unix(1e9, 0))
 	g := guardOf(t, overload.Config{Now: clock.Now, Goal: 250 * time.Millisecond})
-	var queue []*overload.Place
-	run := func(rate, seconds int) (critical, normal int) {
-		free := clock.Now()
-		for range rate * seconds {
-			clock.Advance(time.Second / time.Duration(rate))
-			for ; len(queue) > 0 && clock.Now().Sub(free) >= 10*time.Millisecond; queue = queue[1:] {
-				free = free.Add(10 * time.Millisecond)
-				queue[0].Leave()
-			}
-			if p, err := g.Enter(ctx, "", overload.Normal); err == nil {
-				if len(queue) == 0 {
-					free = clock.Now()
-				}
-				queue = append(queue, p)
-			}
-		}
-		all, err := g.Look("", overload.Critical)
+	most := func(c overload.Class) int {
+		l, err := g.Look("", c)
 		require.NoError(t, err)
-		most, err := g.Look("", overload.Normal)
-		require.NoError(t, err)
-		return all.Most, most.Most
+		return l.Most
 	}
-	critical, normal := run(50, 20)
-	assert.Equal(t, critical*9/10, normal, "nobody is refused")
-	critical, normal = run(400, 20) // of which 300 are refused
-	assert.InDelta(t, 25, critical, 8)
-	assert.Equal(t, critical-8, normal)
-	critical, normal = run(50, 5)
-	assert.Equal(t, critical*9/10, normal)
+	calm := func() {
+		serve(t, g, clock.Advance, 50, takes, 20*time.Second)
+		assert.Equal(t, most(overload.Critical)*9/10, most(overload.Normal), "nobody is refused")
+	}
+	calm()
+	var inFlight []*overload.Place
+	for range 2000 {
+		more, _ := fill(t, g, "", overload.Normal) // of which the last is refused
+		inFlight = append(inFlight, more...)
+		clock.Advance(takes)
+		inFlight[0].Leave()
+		inFlight = inFlight[1:]
+	}
+	assert.InDelta(t, 25, most(overload.Normal), 5)
+	assert.Equal(t, most(overload.Critical)-8, most(overload.Normal))
+	for _, p := range inFlight {
+		p.Drop()
+	}
+	calm()
 }
 
 // A service that is full from its start seems to be as slow in calm. If the guard believed that,

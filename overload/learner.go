@@ -166,7 +166,8 @@ func (f *learner) fall(s sums) {
 	case less < fewer:
 		f.from = here
 	}
-	// The few requests of a slow service say less, unless they take far too long.
+	// Twenty requests lead half of the way. The fewer of a slow service say less, unless they take far
+	// too long.
 	f.limit += (f.fits(s) - f.limit) * min(.5, max(s.n/40, s.latency/f.goal/4))
 }
 
