@@ -91,15 +91,10 @@ func TestAnErrorIsToleratedOnce(t *testing.T) {
 	assert.Equal(t, 100, asked)
 }
 
-// After a denial, a store that fails is peeked at in one call, which is not repeated for each of
-// its limits.
 // A Counter that cannot be read may be able to count: the error of a peek before the decision is
 // none of the decision, which follows.
 func TestAPeekThatFailsDecidesNothing(t *testing.T) {
-	l, err := weir.New(weir.Config{})
-	require.NoError(t, err)
-	defer l.Close()
-	takes := 0
+	l, takes := standing(t), 0
 	about := weir.About{Verbs: weir.VerbsOf(weir.OpTake, weir.OpPeek, weir.OpReturn), Limiter: l}
 	unread := weir.NewCounter(about, func(_ context.Context, op *weir.Op) {
 		if op.Verb == weir.OpPeek {
@@ -116,6 +111,8 @@ func TestAPeekThatFailsDecidesNothing(t *testing.T) {
 	assert.Equal(t, 1, takes)
 }
 
+// After a denial, a store that fails is peeked at in one call, which is not repeated for each of
+// its limits.
 func TestAStoreThatFailsIsPeekedAtOnce(t *testing.T) {
 	l := standing(t)
 	store := &batchStore{err: errors.New("down")}

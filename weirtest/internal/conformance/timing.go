@@ -60,8 +60,9 @@ func aligned(s *suite) {
 	s.try(func(tr *trial) {
 		other := r
 		other.Key += " other"
+		// It was not declared, so a strategy need not take it.
 		if _, err := tr.Run(context.Background(), &other); !errors.Is(err, weir.ErrScale) {
-			checkAligned(tr, r) // it was not declared: a strategy need not have such windows
+			checkAligned(tr, r)
 		}
 	})
 }
