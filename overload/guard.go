@@ -60,10 +60,10 @@ func (g *Guard) read() int64 {
 	return g.places.Read()
 }
 
-// setLimit has limit count from now on, where this share of the requests is refused. Of a limit that
-// is learnt some places are kept for more important requests, however small it is, but no more than
-// half. While hardly any request is refused they are for all: a small service would go on to refuse
-// for the sake of nobody.
+// setLimit has limit count from now on, where this share of the requests is refused. Of a limit
+// that is learnt some places are kept for more important requests, however small it is, but no more
+// than half. While hardly any request is refused they are for all: a small service would go on to
+// refuse for the sake of nobody.
 func (g *Guard) setLimit(limit, refused float64) {
 	const (
 		inexact = 1e-9 // .7 * 10 is less than 7
