@@ -34,7 +34,7 @@ type Counter interface {
 	//
 	// A bad Request gets the error of [About.Check], a verb that the Counter cannot do
 	// Op.Unsupported, and any op that is done a nil Err. A decision, which OpTake, OpTakeAll,
-	// OpLookup, OpHold and OpPeek make, has a Source and, where known, Left.
+	// OpLookup, OpHold and OpPeek make, has a Source and Left, where these are known.
 	Do(ctx context.Context, ops []*Op)
 }
 

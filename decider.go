@@ -365,6 +365,9 @@ func byFunc(a About, do func(ctx context.Context, op *Op)) *function {
 // About implements [Counter].
 func (f *function) About() *About { return &f.about }
 
+// String names a Counter in errors, if nothing else does.
+func (f *function) String() string { return "a Counter without a Name" }
+
 // Run implements [Strategy].
 func (f *function) Run(ctx context.Context, r *Request) (*Result, error) { return Run(ctx, f, r) }
 

@@ -1213,10 +1213,12 @@ func TestACounterByAFunction(t *testing.T) {
 			})
 			assert.Same(t, c, weir.CounterOf(c))
 			assert.Same(t, c, c.About().Counts)
-			about.Store, about.Counts = "db", "hits"
+			assert.Equal(t, "a Counter without a Name", c.About().String())
+			about.Store, about.Counts, about.Name = "db", "hits", "a map"
 			shared := weir.NewCounter(about, nil).About()
 			assert.Nil(t, shared.Store, "it does no ops of others")
 			assert.Equal(t, "hits", shared.Counts)
+			assert.Equal(t, "a map", shared.String())
 			op := row.op
 			op.Err, op.FullAt, op.Left = errors.New("of the op before"), time.Now(), time.Hour
 			assert.ErrorIs(t, weir.Do(t.Context(), c, &op), row.err)
