@@ -34,9 +34,6 @@ func newCharge(f *Fallback, op *weir.Op) *visit {
 	return v
 }
 
-func (c *charge) depart()                  {}
-func (c *charge) answered(context.Context) {}
-
 func (c *charge) finish(ctx context.Context, err error) {
 	v := &c.v
 	if c.another {

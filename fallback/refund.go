@@ -127,9 +127,6 @@ func returnLate(ctx context.Context, late *visit, admitted *weir.Result) {
 	b.finish(ctx, v.callBy(ctx, do))
 }
 
-func (b *refund) depart()                  {}
-func (b *refund) answered(context.Context) {}
-
 func (b *refund) finish(_ context.Context, err error) {
 	b.v.a.endTakeBack(err == nil, b.taken.ExpiresAt)
 	b.v.asked.Err = sent(err)

@@ -38,21 +38,21 @@ func take(ctx context.Context, f *Fallback, op *weir.Op) *visit {
 	t := new(taking)
 	v := t.v.open(f, &op.Request, time.Time{})
 	v.asked, v.task, v.op.Verb, v.op.Full = op, t, op.Verb, op.Full
-	switch {
-	case !takes:
+	if !takes {
 		v.judge = nil
-	case op.Keep:
+		return v
+	}
+	v.takes = t
+	if op.Keep {
 		v.kept = &kept{number: v.a.number}
 		v.op.Keep = f.primary.About().Verbs.Has(weir.OpReturn)
 	}
 	return v
 }
 
+// depart is called right before the call of primary.
 func (t *taking) depart() {
 	v, a := &t.v, t.v.a
-	if v.op.Verb == weir.OpPeek {
-		return
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.counted.limit != v.r.Limit {
@@ -66,11 +66,9 @@ func (t *taking) depart() {
 	v.op.Backlog = v.missed()
 }
 
+// answered is called when primary has decided.
 func (t *taking) answered(ctx context.Context) {
 	v := &t.v
-	if v.op.Verb == weir.OpPeek {
-		return
-	}
 	if v.op.Keep {
 		v.kept.primary = v.op.Receipt
 	}

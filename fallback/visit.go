@@ -18,6 +18,7 @@ type visit struct {
 	r     *weir.Request
 	asked *weir.Op // by the caller; nil: a reset, or work in flight
 	task  task     // for the op that was asked
+	takes *taking  // the task, if primary is to decide on an OpTake; else nil
 	began time.Time
 	epoch uint64   // of the breaker, before the call of primary
 	calls *calls   // that the call of primary under way is one of, or nil; guarded by a.mu
@@ -35,11 +36,9 @@ type visit struct {
 	ops    [1]*weir.Op
 }
 
-// task is the op that a visit is for.
+// task is the op that a visit is for. finish ends the op that was asked; err: see visit.call.
 type task interface {
-	depart()                               // right before the call of primary
-	answered(ctx context.Context)          // when primary has done its op
-	finish(ctx context.Context, err error) // ends the op that was asked; err: see visit.call
+	finish(ctx context.Context, err error)
 }
 
 // open begins v, a new visit. If reset is not zero the caller is reset, and primary too, if an
@@ -99,7 +98,9 @@ func do(ctx context.Context, all []*visit) {
 	ops := all[0].ops[:0]
 	for _, v := range all {
 		v.err, v.op.Counter, v.op.Request = errUndecided, v.f.primary, *v.r
-		v.task.depart()
+		if v.takes != nil {
+			v.takes.depart()
+		}
 		if !v.catchesUp() {
 			ops = append(ops, &v.op)
 		}
@@ -112,8 +113,8 @@ func do(ctx context.Context, all []*visit) {
 			v.byStep(ctx)
 		}
 		err := v.op.Err
-		if err == nil {
-			v.task.answered(ctx)
+		if err == nil && v.takes != nil {
+			v.takes.answered(ctx)
 		}
 		v.err = err // last: an answer that cannot be recorded is none
 	}
