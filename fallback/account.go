@@ -1,7 +1,6 @@
 package fallback
 
 import (
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -101,38 +100,6 @@ func (c *count) now(now time.Time) uint64 {
 		return c.total
 	}
 	return uint64(float64(c.total) * float64(c.until.Sub(now)) / float64(c.until.Sub(c.at)))
-}
-
-// missed returns the Backlog of the caller, who is named by source, or nil without one. The epoch
-// is the breaker's. The account is locked.
-func (a *account) missed(now time.Time, epoch uint64, source string) *weir.Backlog {
-	counted := a.counted.now(now)
-	a.lost = a.lost && counted > 0
-	reset, seed := now.Before(a.reset), (a.epoch != epoch || a.lost) && counted > 0
-	if a.debts.Owed(now) == 0 && !reset && !seed {
-		return nil
-	}
-	b := &weir.Backlog{Reset: reset, CountedAt: a.counted.at,
-		Source: fmt.Sprint(source, " ", a.number)}
-	b.Charged, b.Total = a.debts.Send()
-	if seed {
-		b.Counted = &weir.Result{State: weir.Allow, TotalRequests: counted,
-			ExpiresAt: a.counted.until}
-	}
-	return b
-}
-
-// caughtUp records that primary has missed nothing of b, and returns the cost that was charged. The
-// account is locked.
-func (a *account) caughtUp(b *weir.Backlog, epoch uint64) (charged uint64) {
-	a.epoch = epoch
-	if b == nil {
-		return 0
-	}
-	if b.Reset {
-		a.reset = time.Time{}
-	}
-	return a.debts.Charged(b.Total)
 }
 
 // beginTakeBack begins to take back so much of the last count of primary, with which primary may be

@@ -242,13 +242,37 @@ func (v *visit) backlog() *weir.Backlog {
 
 // missed is backlog, with the account locked.
 func (v *visit) missed() *weir.Backlog {
+	a, now, counted := v.a, v.began, uint64(0)
 	v.epoch = v.b.epoch.Load()
-	return v.a.missed(v.began, v.epoch, v.f.id)
+	if a.epoch != v.epoch || a.lost {
+		counted = a.counted.now(now)
+	}
+	a.lost = a.lost && counted > 0
+	reset := now.Before(a.reset)
+	if a.debts.Owed(now) == 0 && !reset && counted == 0 {
+		return nil
+	}
+	b := &weir.Backlog{Reset: reset, CountedAt: a.counted.at,
+		Source: fmt.Sprint(v.f.id, " ", a.number)}
+	b.Charged, b.Total = a.debts.Send()
+	if counted > 0 {
+		b.Counted = &weir.Result{State: weir.Allow, TotalRequests: counted,
+			ExpiresAt: a.counted.until}
+	}
+	return b
 }
 
 // caughtUp records in the account, which is locked, that primary has missed nothing of b.
 func (v *visit) caughtUp(b *weir.Backlog) {
-	if charged := v.a.caughtUp(b, v.epoch); charged > 0 {
+	a := v.a
+	a.epoch = v.epoch
+	if b == nil {
+		return
+	}
+	if b.Reset {
+		a.reset = time.Time{}
+	}
+	if charged := a.debts.Charged(b.Total); charged > 0 {
 		v.f.reconciled.Add(charged)
 	}
 }
