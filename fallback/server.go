@@ -136,16 +136,6 @@ func (s *server) Call(
 	}
 }
 
-// permits reports whether b, the breaker of key, is closed. Otherwise it starts a probe, if one is
-// due.
-func (s *server) permits(b *breaker, key string) bool {
-	if b.Closed() {
-		return true
-	}
-	s.startProbe(b, key)
-	return false
-}
-
 func gaveUp(ctx context.Context) error {
 	return fmt.Errorf("weir: the caller gave up: %w", ctx.Err())
 }

@@ -60,13 +60,18 @@ func (v *visit) close() { v.a.users.Add(-1) }
 // period returns the period of the request.
 func (v *visit) period() period { return period{v.f, v.r} }
 
-// permits reports whether primary is to be called. A visit that the breaker does not judge, of an
-// OpPeek, starts no probe, and finds out nothing while primary is still to be charged.
+// permits reports whether primary is to be called. If the breaker is open it starts a probe, if one
+// is due. A visit that the breaker does not judge, of an OpPeek, starts none, and finds out nothing
+// while primary is still to be charged.
 func (v *visit) permits() bool {
 	if v.judge == nil {
 		return v.b.Closed() && v.backlog() == nil
 	}
-	return v.f.server.permits(v.b, v.r.Key)
+	closed := v.b.Closed()
+	if !closed {
+		v.f.server.startProbe(v.b, v.r.Key)
+	}
+	return closed
 }
 
 // call has primary do an operation, unless the breaker is open: see server.Call. The error is
