@@ -20,15 +20,3 @@ type calls struct {
 	cost     sum               // of those under way, if local does not count them
 	giveBack func(cost uint64) // takes back from local; nil: local does not count them
 }
-
-// end ends a call of a cost, one of the calls of a, which is locked.
-func (c *calls) end(a *account, cost uint64, admitted bool) {
-	if c.giveBack == nil {
-		c.cost.sub(cost)
-		return
-	}
-	a.ahead.sub(cost)
-	if !admitted && !a.replaced.Load() {
-		c.giveBack(cost)
-	}
-}

@@ -134,9 +134,17 @@ func (v *visit) failed() {
 
 // arrive ends the call of primary, if one is under way. The account is locked.
 func (v *visit) arrive(admitted bool) {
-	if v.calls != nil {
-		v.calls.end(v.a, costOf(v.r), admitted)
-		v.calls = nil
+	c, cost := v.calls, costOf(v.r)
+	v.calls = nil
+	switch {
+	case c == nil:
+	case c.giveBack == nil:
+		c.cost.sub(cost)
+	default:
+		v.a.ahead.sub(cost)
+		if !admitted && !v.a.replaced.Load() {
+			c.giveBack(cost)
+		}
 	}
 }
 

@@ -83,7 +83,7 @@ var claimFaults = []struct {
 		[]edit{{"internal/core/slots/slot.go", "bool { return s.Swap(state, state.next()) }",
 			"bool {\n\tatomic.StoreUint64(&s[stateWord], uint64(state.next()))\n\treturn true\n}"}}},
 	{"fallback", "TestLateAdmissionsOfNobodyAreGivenBack",
-		[]edit{{"fallback/visit.go", " && !v.a.replaced.Load() {", " {"}}},
+		[]edit{{"fallback/visit.go", "news && !v.a.replaced.Load() {", "news {"}}},
 	{"fallback", "TestShortDeadlinesInOverload",
 		[]edit{{"fallback/taking.go", "v.settle(ctx, known{unused: true})", ""}}},
 	{"fallback", "TestCallsUnderWayWhenOthersFail",
