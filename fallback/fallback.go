@@ -306,8 +306,8 @@ func (f *Fallback) one(ctx context.Context, op *weir.Op) {
 
 // begin begins an op, and returns the visit that is to call primary, or nil if the op is done.
 func (f *Fallback) begin(ctx context.Context, op *weir.Op) (v *visit) {
-	// A call of primary that fails takes this path: begin, do, failed and ended (visit.go), depart and
-	// finish (taking.go), and do (local.go).
+	// A call of primary that fails takes this path: begin, do and failed (visit.go), ended
+	// (server.go), depart and finish (taking.go), and do (local.go).
 	op.Err = f.validate(ctx, &op.Request)
 	switch {
 	case op.Err != nil:

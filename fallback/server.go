@@ -94,7 +94,7 @@ func (s *server) Call(
 	if s.prompt && wait == s.cfg.Timeout {
 		do(s.deadlines.Detached(ctx), all)
 		for _, v := range all {
-			v.end = v.ended(v.f.cfg.Now().Sub(v.began), nil)
+			v.end = v.f.server.ended(v, v.f.cfg.Now().Sub(v.began), nil)
 			if v.end == errUndecided && ctx.Err() != nil {
 				v.end = gaveUp(ctx)
 			}
@@ -116,7 +116,7 @@ func (s *server) Call(
 	}, func(took time.Duration, err error) {
 		ends := make([]error, len(all))
 		for i, v := range all {
-			ends[i] = v.ended(took, err)
+			ends[i] = v.f.server.ended(v, took, err)
 		}
 		done <- ends
 	})
@@ -216,9 +216,15 @@ func (s *server) attempt(
 	guarded.Do(func() error { return op(bounded) }, endOnce)
 }
 
-// ended records the end of a call in its breaker, unless that is nil, and returns its error for the
-// caller.
-func (s *server) ended(b *breaker, took time.Duration, err error) error {
+// ended records the end of a visit's call, at Timeout at the latest, with err or with the error of
+// the visit, and returns the error for the caller.
+func (s *server) ended(v *visit, took time.Duration, err error) error {
+	if v.late != nil {
+		v.settle(context.Background(), known{ended: true}) // nothing once outlasted
+	}
+	if err == nil {
+		err = v.err
+	}
 	err = s.counted(err)
 	s.called(took, err)
 	var failure error
@@ -230,8 +236,8 @@ func (s *server) ended(b *breaker, took time.Duration, err error) error {
 		s.failures.Add(1)
 		failure = err
 	}
-	if b != nil {
-		s.notify(b.Record(s.cfg.Now(), failure))
+	if v.judge != nil {
+		s.notify(v.judge.Record(s.cfg.Now(), failure))
 	}
 	if err == nil {
 		return nil

@@ -166,19 +166,6 @@ func (v *visit) outlasted(ctx context.Context) {
 	v.settle(ctx, now)
 }
 
-// ended records the end of the call, at Timeout at the latest, with err or with the error of the
-// visit, and returns the error for the caller.
-func (v *visit) ended(took time.Duration, err error) error {
-	if err == nil {
-		err = v.err
-	}
-	err = v.f.server.ended(v.judge, took, err)
-	if v.late != nil {
-		v.settle(context.Background(), known{ended: true}) // nothing once outlasted
-	}
-	return err
-}
-
 // settle records the facts that are known now. Cost that primary has counted for a caller who was
 // denied or has left, is to be given back. A call that ignores its context ends twice: at its
 // timeout, and when it returns.
