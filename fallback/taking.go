@@ -72,7 +72,7 @@ func (t *taking) answered(ctx context.Context) {
 	if v.op.Keep {
 		v.kept.primary = v.op.Receipt
 	}
-	if restored := t.record(ctx, v.op.Backlog, &v.op.Result); restored > 0 {
+	if restored := t.record(ctx); restored > 0 {
 		v.f.server.lost(v.b.partition, restored)
 	}
 }
@@ -82,43 +82,43 @@ func (t *taking) answered(ctx context.Context) {
 // local has none for the caller's requests either. The count may lack the calls that local counts
 // ahead, so local comes up to both: with the account locked, as local takes these back. The call is
 // under way until then. record returns a count that primary had lost and has again, or 0.
-func (t *taking) record(
-	ctx context.Context, b *weir.Backlog, res *weir.Result,
-) (restored uint64) {
+func (t *taking) record(ctx context.Context) (restored uint64) {
 	v, f, a := &t.v, t.v.f, t.v.a
+	b, res := v.op.Backlog, &v.op.Result
 	now, n := f.cfg.Now(), uint64(f.Instances())
 	end, falls := v.period().end(res, now)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	v.caughtUp(b)
+	owed := a.debts.Owed(now)
 	own, total := v.share(n), plus(share(res.TotalRequests, n), a.ahead.cost())
 	seeds := !a.replaced.Load() && f.seeds && res.TotalRequests > 0 && !res.ExpiresAt.IsZero()
 	if seeds {
-		t.seedLocal(ctx, own.r, res, total)
+		t.seedLocal(ctx, own.r, total)
 	}
 	if !a.replaced.Load() {
-		own.inWindow(total).follow(res, a.debts.Owed(now))
+		own.inWindow(total).follow(res, owed)
 	}
 	v.arrive(res.Allowed())
 	possible := res.Allowed() || !res.ExpiresAt.IsZero()
 	fresh := res.Allowed() || b != nil || !f.repeats
 	if possible && fresh && end.After(now) {
 		c := count{res.TotalRequests, v.began, end, v.r.Limit, t.changes, falls}
-		restored = t.note(b, c, now, falls == atOnce || res.Allowed())
+		restored = t.note(c, now, falls == atOnce || res.Allowed())
 	}
-	if seeds && a.debts.Owed(now) == 0 {
+	if seeds && owed == 0 {
 		a.sharing.hold(n, end)
 	}
 	return restored
 }
 
 // note records c in the account, which is locked: the count of an answer of now, to a call that
-// began at c.at and brought b. whole is false for a count of no period. A count that is too low is
-// not recorded: the next call brings the last one, as after a failure. If that does not raise
-// primary, another instance has taken something back. note returns the count that primary had lost
-// and has again, or 0.
-func (t *taking) note(b *weir.Backlog, c count, now time.Time, whole bool) (restored uint64) {
-	f, a, p := t.v.f, t.v.a, t.v.period()
+// began at c.at. whole is false for a count of no period. A count that is too low is not recorded:
+// the next call brings the last one, as after a failure. If that does not raise primary, another
+// instance has taken something back. note returns the count that primary had lost and has again,
+// or 0.
+func (t *taking) note(c count, now time.Time, whole bool) (restored uint64) {
+	f, a, p, b := t.v.f, t.v.a, t.v.period(), t.v.op.Backlog
 	brought := b != nil && b.Counted != nil
 	comparable := !f.blind.Load() && a.back.noneSince(t.changes, now)
 	switch {
@@ -147,13 +147,11 @@ func (t *taking) note(b *weir.Backlog, c count, now time.Time, whole bool) (rest
 	return restored
 }
 
-// seedLocal raises the count of local to total, until the period of res ends. The account is
-// locked.
-func (t *taking) seedLocal(
-	ctx context.Context, own *weir.Request, res *weir.Result, total uint64,
-) {
+// seedLocal raises the count of local to total, until the period of primary's Result ends. The
+// account is locked.
+func (t *taking) seedLocal(ctx context.Context, own *weir.Request, total uint64) {
 	local := t.v.f.local
-	t.counted = *res
+	t.counted = t.v.op.Result
 	t.counted.TotalRequests, t.seeded.Counted = total, &t.counted
 	t.seed = weir.Op{Counter: local, Verb: weir.OpCatchUp, Request: *own, Backlog: &t.seeded}
 	t.seeds[0] = &t.seed

@@ -101,7 +101,7 @@ var claimFaults = []struct {
 	{"fallback", "TestPeekWithDebts",
 		[]edit{{"fallback/visit.go", "return v.b.Closed() && v.backlog() == nil", "return v.b.Closed()"}}},
 	{"fallback", "TestAnswersWhileDebtsAreOwedKeepTheShare",
-		[]edit{{"fallback/taking.go", "if seeds && a.debts.Owed(now) == 0 {", "if seeds {"}}},
+		[]edit{{"fallback/taking.go", "if seeds && owed == 0 {", "if seeds {"}}},
 	{"fallback", "TestOutageWhereWindowsBeginApart",
 		[]edit{{"fallback/windows.go", "lag := w.nearest(scale, at)", "lag := int64(0)"}}},
 	{"fallback", "TestReturnsOfLateDenialsAreRefunds",
