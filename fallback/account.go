@@ -73,22 +73,11 @@ func later(t, u time.Time) time.Time { return slices.MaxFunc([]time.Time{t, u}, 
 // count is a count of primary.
 type count struct {
 	total     uint64
-	at, until time.Time // at: the count was known, or before; until: nothing of it counts any more
-	limit     uint64    // of the request
-	changes   uint32    // of the takeBacks, when the call began that this answers
-	falls     falling
+	at, until time.Time  // at: the count was known, or before; until: nothing of it counts any more
+	limit     uint64     // of the request
+	changes   uint32     // of the takeBacks, when the call began that this answers
+	lapses    weir.Lapse // LapsesWithWindow: as a whole, when its window ends
 }
-
-// falling is how a count falls if nothing is admitted.
-type falling uint8
-
-const (
-	evenly   falling = iota // as far as is known
-	atOnce                  // when its window ends
-	oneByOne                // as in a TokenBucket
-	// as in a SlidingWindow: its window counts as a whole, the one before less and less
-	withWindows
-)
 
 // now returns how much still counts. In a fixed window all of the count does; elsewhere the count
 // is taken to decrease evenly, as in a token bucket.
@@ -96,7 +85,7 @@ func (c *count) now(now time.Time) uint64 {
 	switch {
 	case !now.Before(c.until):
 		return 0
-	case c.falls == atOnce || !now.After(c.at):
+	case c.lapses == weir.LapsesWithWindow || !now.After(c.at):
 		return c.total
 	}
 	return uint64(float64(c.total) * float64(c.until.Sub(now)) / float64(c.until.Sub(c.at)))

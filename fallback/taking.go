@@ -86,7 +86,7 @@ func (t *taking) record(ctx context.Context) (restored uint64) {
 	v, f, a := &t.v, t.v.f, t.v.a
 	b, res := v.op.Backlog, &v.op.Result
 	now, n := f.cfg.Now(), uint64(f.Instances())
-	end, falls := v.period().end(res, now)
+	end, lapses := v.period().end(res, now)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	v.caughtUp(b)
@@ -103,8 +103,8 @@ func (t *taking) record(ctx context.Context) (restored uint64) {
 	possible := res.Allowed() || !res.ExpiresAt.IsZero()
 	fresh := res.Allowed() || b != nil || !f.repeats
 	if possible && fresh && end.After(now) {
-		c := count{res.TotalRequests, v.began, end, v.r.Limit, t.changes, falls}
-		restored = t.note(c, now, falls == atOnce || res.Allowed())
+		c := count{res.TotalRequests, v.began, end, v.r.Limit, t.changes, lapses}
+		restored = t.note(c, now, lapses == weir.LapsesWithWindow || res.Allowed())
 	}
 	if seeds && owed == 0 {
 		a.sharing.hold(n, end)
@@ -138,7 +138,8 @@ func (t *taking) note(c count, now time.Time, whole bool) (restored uint64) {
 	case t.known.changes == t.changes && now.Sub(c.at) <= f.cfg.Timeout && p.below(&c, &t.known, now):
 		a.lost = true
 		return 0
-	case a.counted.changes == t.changes && a.counted.falls == atOnce && p.below(&c, &a.counted, now):
+	case a.counted.changes == t.changes && a.counted.lapses == weir.LapsesWithWindow &&
+		p.below(&c, &a.counted, now):
 		return 0 // the answer to an earlier call
 	}
 	if whole {
