@@ -127,10 +127,11 @@ func (s shared) countCalls(ctx context.Context, op *weir.Op) (decided bool, err 
 // period that res is of: as a debt, unless primary counts the request.
 func (s shared) recordDebt(res *weir.Result) {
 	v, a, cost := s.v, s.v.a, costOf(s.v.r)
-	now := v.f.cfg.Now()
-	until, _ := v.period().end(res, now)
+	now, until := v.f.cfg.Now(), time.Time{}
 	if v.f.windows != nil {
 		until = s.inWindow(cost).end()
+	} else {
+		until, _ = v.period().end(res, now)
 	}
 	if a.temporary {
 		v.f.ledger.drop(cost, s.n, now, until)
