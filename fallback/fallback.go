@@ -307,7 +307,7 @@ func (f *Fallback) one(ctx context.Context, op *weir.Op) {
 // begin begins an op, and returns the visit that is to call primary, or nil if the op is done.
 func (f *Fallback) begin(ctx context.Context, op *weir.Op) (v *visit) {
 	// A call of primary that fails takes this path: begin, do and failed (visit.go), ended
-	// (server.go), depart and finish (taking.go), and do (local.go).
+	// (server.go), depart, finish and runLocal (taking.go).
 	op.Err = f.validate(ctx, &op.Request)
 	switch {
 	case op.Err != nil:

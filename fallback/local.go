@@ -58,20 +58,6 @@ func (s shared) inWindow(cost uint64) inWindow {
 	return inWindow{w, &a.window, p, f.cfg.Now(), a.ahead.cost()}
 }
 
-// do has local do an OpTake or OpPeek, after local has counted the calls of primary under way. The
-// account is locked.
-func (s shared) do(ctx context.Context, op *weir.Op) error {
-	decided, err := s.countCalls(ctx, op)
-	if err != nil || decided {
-		return err
-	}
-	err = s.inWindow(costOf(s.r)).decide(ctx, s.v.f.local, op)
-	if err == nil && op.Result.Allowed() && op.Verb == weir.OpTake {
-		s.recordDebt(&op.Result)
-	}
-	return err
-}
-
 // countCalls has local count the calls of primary under way, before it decides on an op. That is
 // decided if local has no room for them, or is an OpPeek. The account is locked.
 func (s shared) countCalls(ctx context.Context, op *weir.Op) (decided bool, err error) {

@@ -82,14 +82,14 @@ func (b *refund) fromLocal(
 	counted, cost := taken.ExpiresAt.After(f.ledger.unrecordedNow().until), costOf(v.r)
 	a.mu.Lock()
 	owed := a.debts.Refund(cost, f.cfg.Now())
+	own := v.own()
 	if owed > 0 {
-		v.share(1).inWindow(owed).takeBack(algorithm.Never)
+		own.inWindow(owed).takeBack(algorithm.Never)
 	}
 	a.mu.Unlock()
 	if owed > 0 && f.local != nil {
-		own := *v.own().r
-		own.Cost = owed
-		op := &weir.Op{Verb: weir.OpReturn, Request: own, Result: *taken, Receipt: *local}
+		op := &weir.Op{Verb: weir.OpReturn, Request: *own.r, Result: *taken, Receipt: *local}
+		op.Cost = owed
 		v.asked.Err = supported(by(ctx, f.local, op))
 		*local = op.Receipt
 	}

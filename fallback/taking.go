@@ -193,19 +193,26 @@ func (t *taking) setReceipt() {
 	}
 }
 
-// runLocal has local decide on own by op, and records an admission. A call of primary that begins
-// meanwhile waits for the record, and takes that along.
+// runLocal has local decide on own by op, after local has counted the calls of primary under way,
+// and records an admission. The account is locked: a call of primary that begins meanwhile waits for
+// the record, and takes that along.
 func (t *taking) runLocal(ctx context.Context, own shared, op *weir.Op) error {
-	a := t.v.a
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	t.v.arrive(false)
-	err := own.do(ctx, op)
+	v := &t.v
+	v.arrive(false)
+	decided, err := own.countCalls(ctx, op)
+	if err == nil && !decided {
+		err = own.inWindow(costOf(v.r)).decide(ctx, v.f.local, op)
+	}
 	if op.Keep {
-		t.v.kept.local = op.Receipt
+		v.kept.local = op.Receipt
 	}
-	if res := &op.Result; err == nil && res.Allowed() { // of which calls under way are no part
-		res.TotalRequests -= min(res.TotalRequests, a.ahead.cost())
+	res := &op.Result
+	if err != nil || !res.Allowed() {
+		return err
 	}
-	return err
+	if !decided && op.Verb == weir.OpTake {
+		own.recordDebt(res)
+	}
+	res.TotalRequests -= min(res.TotalRequests, v.a.ahead.cost()) // calls under way are no part
+	return nil
 }
