@@ -91,15 +91,7 @@ func (c *count) now(now time.Time) uint64 {
 	return uint64(float64(c.total) * float64(c.until.Sub(now)) / float64(c.until.Sub(c.at)))
 }
 
-// beginTakeBack begins to take back so much of the last count of primary, with which primary may be
-// seeded after an outage. endTakeBack ends that.
-func (a *account) beginTakeBack(cost uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.back.begin()
-	a.counted.total -= min(cost, a.counted.total)
-}
-
+// endTakeBack ends a take-back: see takeBacks.
 func (a *account) endTakeBack(answered bool, until time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -105,16 +105,18 @@ func (b *refund) fromLocal(
 // fromPrimary returns a visit that is to have primary take the cost of the request back, in the
 // period that taken is of, which counts still or no more.
 func (b *refund) fromPrimary(taken *weir.Result, counts bool) *visit {
-	v, counted := &b.v, uint64(0)
-	if counts {
-		counted = costOf(v.r)
-	}
+	v := &b.v
 	b.taken, v.task = *taken, b
 	v.op.Verb, v.op.Result = weir.OpReturn, *taken
 	if v.kept != nil {
 		v.op.Receipt = v.kept.primary
 	}
-	v.a.beginTakeBack(counted)
+	v.a.mu.Lock()
+	defer v.a.mu.Unlock()
+	v.a.back.begin()
+	if counts { // no more than that is sent to primary after an outage
+		v.a.counted.total -= min(costOf(v.r), v.a.counted.total)
+	}
 	return v
 }
 
