@@ -174,7 +174,7 @@ func TestWindowsHoldTheirInstants(t *testing.T) {
 			require.Equal(t, number.Int64(), n, "of %d at %d", scale, now)
 			require.Equal(t, saturate(new(big.Int).Mul(number, length)), start, "of %d at %d", scale, now)
 			require.Equal(t, saturate(end), until, "of %d at %d", scale, now)
-			require.Equal(t, saturate(end), WindowEnd(scale, now), "of %d at %d", scale, now)
+			require.Equal(t, saturate(end), new(FixedWindow).Ends(scale, now), "of %d at %d", scale, now)
 			require.Equal(t, saturate(end), WindowStart(number.Int64()+1, scale), "of %d at %d", scale, now)
 		}
 	}

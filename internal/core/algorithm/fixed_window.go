@@ -7,7 +7,7 @@ import "github.com/weirgo/weir/internal/core/arith"
 // State.N is the cost admitted in the window that holds the instant of the decision: there is a
 // state for each window.
 type FixedWindow struct {
-	// End returns when the window that holds now ends; nil stands for WindowEnd.
+	// End returns when the window that holds now ends; nil: those aligned to the Unix epoch.
 	End func(scaleMs, now int64) int64
 }
 
@@ -27,18 +27,13 @@ func WindowStart(number, scaleMs int64) int64 {
 	return arith.Mul(uint64(number), scaleMs*msec)
 }
 
-// WindowEnd returns when the window that holds now ends.
-func WindowEnd(scaleMs, now int64) int64 {
-	_, _, end := Window(scaleMs, now)
-	return end
-}
-
 // Ends returns when the window that holds now ends.
 func (a *FixedWindow) Ends(scaleMs, now int64) int64 {
 	if a.End != nil {
 		return a.End(scaleMs, now)
 	}
-	return WindowEnd(scaleMs, now)
+	_, _, end := Window(scaleMs, now)
+	return end
 }
 
 // Decide returns the verdict on p at now, and the state after it.

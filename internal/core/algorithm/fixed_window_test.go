@@ -11,7 +11,7 @@ import (
 type fixedCaller struct{ FixedWindow }
 
 func (a *fixedCaller) Decide(s State, p Params, now int64) (Verdict, State) {
-	if end := WindowEnd(p.Scale, now); s == None || a.Expires(s, p.Scale) != end {
+	if end := a.Ends(p.Scale, now); s == None || a.Expires(s, p.Scale) != end {
 		fresh := State{Still1: end - p.Scale*msec}
 		v, next := a.FixedWindow.Decide(fresh, p, now)
 		if !v.Allowed {
