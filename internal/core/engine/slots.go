@@ -208,13 +208,14 @@ func (s *Slots) Lock(
 	if s.Kind == FixedKind {
 		asOf = Present
 	}
-	k, key := s.Table.Pack(id), s.Period(scaleMs)
+	k, key, empty := s.Table.Pack(id), slots.Period{}, algorithm.None
 	for at := slots.NewReading(0); ; asOf = Present {
 		at.Now = min(s.Clock.Read(), asOf)
-		empty := algorithm.None
 		if s.Kind == FixedKind {
 			w := s.Windows.Running(max(at.Now, since), scaleMs)
 			key, empty = w.Fixed, slots.Content{Still2: int64(w.Stamp(max(at.Now, since)))}
+		} else {
+			key = s.Period(scaleMs)
 		}
 		c.Locked, err = s.Table.Lock(k, id, &key, &at, create)
 		if err == slots.ErrEarlier {
