@@ -251,14 +251,14 @@ func (f *Fallback) decide(ctx context.Context, ops []*weir.Op) {
 		}
 	}()
 	for _, op := range ops {
-		switch v := f.of(op).begin(ctx, op); {
-		case v == nil:
-		case called == nil:
-			v.visits[0] = v
-			called = v.visits[:]
-		default:
-			called = append(called, v)
+		v := f.of(op).begin(ctx, op)
+		if v == nil {
+			continue
 		}
+		if called == nil {
+			called = v.visits[:0]
+		}
+		called = append(called, v)
 	}
 	if len(called) > 0 {
 		called[0].f.server.Call(ctx, called, do)

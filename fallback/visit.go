@@ -85,8 +85,7 @@ func (v *visit) callBy(ctx context.Context, do func(ctx context.Context, all []*
 	if !v.permits() {
 		return errUndecided
 	}
-	v.visits[0] = v
-	v.f.server.Call(ctx, v.visits[:], do)
+	v.f.server.Call(ctx, append(v.visits[:0], v), do)
 	return v.end
 }
 
