@@ -34,7 +34,7 @@ const none = -1
 // write of one.
 func (a *answer) reset() {
 	a.asks.reset()
-	a.kind, a.status, a.shadow = Admitted, 0, a.m.cfg.Shadow
+	a.kind, a.status, a.shadow = Admitted, 0, a.guard.cfg.Shadow
 	if a.err != nil {
 		a.err = nil
 	}
@@ -48,7 +48,7 @@ func (a *answer) reset() {
 func (a *answer) stop(k Kind, status int, err error) {
 	a.kind, a.status, a.err = k, status, err
 	if status != 0 {
-		a.jitter = randomSeconds(a.m.cfg.Jitter)
+		a.jitter = randomSeconds(a.guard.cfg.Jitter)
 	}
 }
 
@@ -61,7 +61,7 @@ func (a *answer) stopUnasked(err error) {
 	case a.listed.until.IsZero():
 		a.stop(Listed, http.StatusForbidden, nil)
 	default:
-		a.stop(Listed, a.m.cfg.DeniedStatus, nil)
+		a.stop(Listed, a.guard.cfg.DeniedStatus, nil)
 	}
 }
 
@@ -70,7 +70,7 @@ func (a *answer) stopUndecided(ctx context.Context, err error) {
 	for i := 0; i < len(a.states) && a.decider == none; i++ {
 		ask := a.states[i].ask
 		failed := ask.Op.Err != nil && !ask.Taken() // else it could not give back
-		if failed && (ctx.Err() != nil || !a.m.bypasses(ask.Op.Err)) {
+		if failed && (ctx.Err() != nil || !a.guard.bypasses(ask.Op.Err)) {
 			a.decider, err = i, ask.Op.Err
 		}
 	}
@@ -87,7 +87,7 @@ func (a *answer) stopUndecided(ctx context.Context, err error) {
 func (a *answer) passes() bool { return a.status == 0 || a.shadow }
 
 // counting reports whether CountIf decides at the end whether the request counts.
-func (a *answer) counting() bool { return a.m.cfg.CountIf != nil && a.passes() && a.taken() }
+func (a *answer) counting() bool { return a.guard.cfg.CountIf != nil && a.passes() && a.taken() }
 
 // taken reports whether a limit counts the request. Without a decider no policy has decided, and
 // limits are still of another request.
@@ -148,16 +148,16 @@ func (a *answer) logFailures(ctx context.Context) {
 		if l.Op.Err == nil || i == a.decider && (a.kind == Canceled || a.kind == NoKey) {
 			continue
 		}
-		t := &a.m.throttles.failure
+		t := &a.guard.throttles.failure
 		if errors.Is(l.Op.Err, weir.ErrFull) {
-			t = &a.m.throttles.full
+			t = &a.guard.throttles.full
 		}
 		d := Decision{Kind: a.kind, Shadow: a.shadow, Err: l.Op.Err}
 		s.describe(&d)
 		if l.Taken() {
 			d.Err = fmt.Errorf("refund: %w", l.Op.Err)
 		}
-		a.m.log(ctx, t, slog.LevelError, "httplimit: the limiter failed", s.caller(a.key),
+		a.guard.log(ctx, t, slog.LevelError, "httplimit: the limiter failed", s.caller(a.key),
 			d.LogValue().Group()...)
 	}
 }
@@ -170,7 +170,7 @@ func (a *answer) retryAfter() time.Duration {
 	case a.kind == Denied:
 		wait = longest(a.states, 0)
 	case a.kind == Listed && !a.listed.until.IsZero():
-		wait = max(time.Millisecond, a.m.until(a.listed.until))
+		wait = max(time.Millisecond, a.guard.until(a.listed.until))
 	case a.full != nil:
 		wait = a.full.RetryAfter
 	case a.kind == Busy:
@@ -186,7 +186,7 @@ func (a *answer) retryAfter() time.Duration {
 
 // setFields sets the fields of the style. In shadow mode there are none.
 func (a *answer) setFields(f *fields) {
-	style := a.m.cfg.Headers
+	style := a.guard.cfg.Headers
 	if a.full != nil && a.full.Reason == overload.ShareUsed && !a.shadow {
 		setShareFields(f, style, a.full, a.retryAfter())
 		return
@@ -201,9 +201,9 @@ func (a *answer) setFields(f *fields) {
 		a.setDraftFields(f)
 	case !s.ask.Decided():
 	case style == HeadersLegacy:
-		s.setLegacyFields(f, a.m, ceilSeconds(a.retryAfter()))
+		s.setLegacyFields(f, a.guard, ceilSeconds(a.retryAfter()))
 	case style == HeadersOriginal:
-		s.setOriginalFields(f, a.m)
+		s.setOriginalFields(f, a.guard)
 	}
 	if a.kind == Bypassed {
 		f.add(fieldBypassed, string(appendBypassed(nil, a.states)))
@@ -212,7 +212,7 @@ func (a *answer) setFields(f *fields) {
 
 // setDraftFields sets RateLimit-Policy and RateLimit.
 func (a *answer) setDraftFields(f *fields) {
-	line := a.m.policyLine
+	line := a.guard.policyLine
 	if line == "" {
 		a.line = appendPolicies(a.line[:0], a.states)
 		line = string(a.line)
@@ -244,15 +244,15 @@ func (a *answer) setRetryAfter(f *fields) {
 
 // write answers in the handler's place.
 func (a *answer) write(w http.ResponseWriter, r *http.Request) {
-	m := a.m
-	values := make([]string, len(styleFields[m.cfg.Headers])+refusalFields)
+	g := a.guard
+	values := make([]string, len(styleFields[g.cfg.Headers])+refusalFields)
 	f := fields{header: w.Header(), values: values}
 	a.setFields(&f)
 	a.setRetryAfter(&f)
 	f.set(fieldCache, "no-store") // RFC 6585: a cache must not store a 429
-	m.cfg.CORS.allow(w.Header(), r, m.exposed)
-	if m.cfg.Respond != nil {
-		m.cfg.Respond(w, r, a.report())
+	g.cfg.CORS.allow(w.Header(), r, g.exposed)
+	if g.cfg.Respond != nil {
+		g.cfg.Respond(w, r, a.report())
 		return
 	}
 	f.set(fieldContentType, problemMediaType)

@@ -15,7 +15,7 @@ import (
 
 // asks are the limits that one request is held to, under the keys of its caller.
 type asks struct {
-	m       *middleware
+	guard   *Guard
 	limits  limits.Attempts // one for each policy
 	states  []state         // one for each of limits, and for each of the Decider
 	verdict *Consultation   // nil without a Decider
@@ -29,10 +29,10 @@ type listedError struct{ until time.Time }
 
 func (*listedError) Error() string { return "httplimit: the caller is on the deny list" }
 
-func newAsks(m *middleware) asks {
-	n := len(m.policies)
-	a := asks{m: m, limits: make(limits.Attempts, n), states: make([]state, n)}
-	for i, p := range m.policies {
+func newAsks(g *Guard) asks {
+	n := len(g.policies)
+	a := asks{guard: g, limits: make(limits.Attempts, n), states: make([]state, n)}
+	for i, p := range g.policies {
 		a.limits[i] = p.template
 		a.states[i] = state{policy: p, of: p, ask: &a.limits[i], shown: p.shown}
 	}
@@ -42,7 +42,7 @@ func newAsks(m *middleware) asks {
 // reset drops the limits that were added for a request.
 func (a *asks) reset() {
 	a.key = a.key[:0]
-	if n := len(a.m.policies); len(a.states) > n {
+	if n := len(a.guard.policies); len(a.states) > n {
 		a.limits, a.states = a.limits[:n], a.states[:n]
 	}
 	if a.verdict != nil {
@@ -52,9 +52,9 @@ func (a *asks) reset() {
 
 // findKey extracts the key of Config's Extractor.
 func (a *asks) findKey(r *http.Request) (err error) {
-	a.key, err = a.m.key.appendKey(a.key[:0], r)
+	a.key, err = a.guard.key.appendKey(a.key[:0], r)
 	if err == nil {
-		err = a.m.checkKey(a.key)
+		err = a.guard.checkKey(a.key)
 	}
 	if err != nil {
 		a.key = a.key[:0]
@@ -63,9 +63,9 @@ func (a *asks) findKey(r *http.Request) (err error) {
 }
 
 // checkListed returns a listedError if the caller is on the deny list. It fails as
-// middleware.listed does.
+// Guard.listed does.
 func (a *asks) checkListed(r *http.Request) error {
-	e, listed, err := a.m.listed(a.key, r)
+	e, listed, err := a.guard.listed(a.key, r)
 	if listed {
 		return a.listedBy(e)
 	}
@@ -81,10 +81,10 @@ func (a *asks) listedBy(e DenyEntry) error {
 // fill makes the Requests of all policies, and reports whether one of them applies. It fails
 // without a key that a policy needs, and with a listedError.
 func (a *asks) fill(r *http.Request) (applies bool, err error) {
-	m := a.m
+	g := a.guard
 	var cost uint64
-	if m.cfg.CostFunc != nil {
-		cost = m.cfg.CostFunc(r)
+	if g.cfg.CostFunc != nil {
+		cost = g.cfg.CostFunc(r)
 	}
 	asked, shared := false, false // whether the keys of Config's Extractor exceed the client's
 	several := false
@@ -98,10 +98,10 @@ func (a *asks) fill(r *http.Request) (applies bool, err error) {
 			if s.ask.Exempt {
 				continue
 			}
-			if m.keys != nil {
-				m.keys.Lives(2 * s.Duration)
+			if g.keys != nil {
+				g.keys.Lives(2 * s.Duration)
 			}
-		} else if m.mayRepeat {
+		} else if g.mayRepeat {
 			s.ask.Exempt = false
 		}
 		s.ask.Op.Request.Cost = cost
@@ -123,8 +123,8 @@ func (a *asks) fill(r *http.Request) (applies bool, err error) {
 				return false, err
 			}
 			continue
-		case !asked && m.keys != nil:
-			asked, shared = true, a.exceedsKeys(r, m.cfg.Extractor, a.key)
+		case !asked && g.keys != nil:
+			asked, shared = true, a.exceedsKeys(r, g.cfg.Extractor, a.key)
 		}
 		if shared {
 			s.setSharedKey(a.client)
@@ -137,7 +137,7 @@ func (a *asks) fill(r *http.Request) (applies bool, err error) {
 			return false, err
 		}
 	}
-	if m.mayRepeat {
+	if g.mayRepeat {
 		a.limits.CountOnce()
 	}
 	if a.verdict != nil {
@@ -163,7 +163,7 @@ func (a *asks) fillKeys(s *state, r *http.Request) error {
 
 // addKeys adds a limit for each further key of policies with Keys.
 func (a *asks) addKeys(r *http.Request) error {
-	policies := len(a.m.policies)
+	policies := len(a.guard.policies)
 	for i := range policies {
 		for j, key := range a.states[i].keys {
 			s := a.states[i]
@@ -191,13 +191,13 @@ func (a *asks) addKeys(r *http.Request) error {
 // that. It fails without such a key, and if the key is listed.
 func (a *asks) fillOwnKey(s *state, r *http.Request, err error) error {
 	if err == nil {
-		err = a.m.checkKey(s.own)
+		err = a.guard.checkKey(s.own)
 	}
 	if err != nil {
 		return fmt.Errorf("policy %q: %w", s.Name, err)
 	}
-	if a.m.cfg.DenyList != nil {
-		if entry, listed := a.m.cfg.DenyList.lookup(s.listedAs, s.own, netip.Addr{}); listed {
+	if a.guard.cfg.DenyList != nil {
+		if entry, listed := a.guard.cfg.DenyList.lookup(s.listedAs, s.own, netip.Addr{}); listed {
 			a.key = append(a.key[:0], s.own...) // of the Decision
 			return a.listedBy(entry)
 		}
@@ -216,19 +216,19 @@ func (a *asks) fillOwnKey(s *state, r *http.Request, err error) error {
 // exceedsKeys reports whether the client, which it stores in a.client, uses too many keys beside
 // key, which e has extracted, or a function if e is nil.
 func (a *asks) exceedsKeys(r *http.Request, e Extractor, key []byte) bool {
-	return a.m.keys != nil && !oneKeyEach(e) && a.exceeds(r, key)
+	return a.guard.keys != nil && !oneKeyEach(e) && a.exceeds(r, key)
 }
 
 func (a *asks) exceeds(r *http.Request, key []byte) bool {
-	m := a.m
-	client, ok := m.clientOf(a.client[:0], r)
+	g := a.guard
+	client, ok := g.clientOf(a.client[:0], r)
 	a.client = client
-	if !ok || m.keys.Admit(client, key, m.cfg.Now()) {
+	if !ok || g.keys.Admit(client, key, g.cfg.Now()) {
 		return false
 	}
-	m.log(r.Context(), &m.throttles.shared, slog.LevelWarn,
+	g.log(r.Context(), &g.throttles.shared, slog.LevelWarn,
 		"httplimit: a client's further keys share one budget; if it is a proxy, set ClientIP",
-		string(client), slog.Int("max_keys", m.keys.Most()))
+		string(client), slog.Int("max_keys", g.keys.Most()))
 	return true
 }
 
@@ -237,23 +237,23 @@ func (a *asks) exceeds(r *http.Request, key []byte) bool {
 // that would reach half its rate in a sliding window. It returns the last limit whose Strategy
 // failed, or none.
 func (a *asks) observe(ctx context.Context, admitted bool) (failed int) {
-	m := a.m
+	g := a.guard
 	failed = none
 	for i := range a.states {
 		s := &a.states[i]
 		if s.ask.Op.Err != nil {
 			failed = i
 		}
-		if admitted && !m.forecasts && (a.verdict == nil || !m.describes) {
+		if admitted && !g.forecasts && (a.verdict == nil || !g.describes) {
 			continue // nobody wants to know
 		}
 		s.undecided, s.remaining = !s.ask.Decided(), s.ask.Remaining()
 		s.at = s.ask.Op.Result.ExpiresAt
 		if s.policy != nil {
-			if admitted && m.forecasts && !s.undecided && !s.renewsAtOnce {
+			if admitted && g.forecasts && !s.undecided && !s.renewsAtOnce {
 				s.at = s.nextQuota(ctx)
 			}
-			s.exempt, s.denied, s.reset = s.ask.Exempt, s.ask.Denies(), s.resetIn(m)
+			s.exempt, s.denied, s.reset = s.ask.Exempt, s.ask.Denies(), s.resetIn(g)
 		}
 		if s.shown.inFlight {
 			s.reset = never

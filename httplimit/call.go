@@ -14,14 +14,14 @@ import (
 type call struct {
 	answer
 	uses     atomic.Uint64   // how often it was ended: see Ticket
-	begun    bool            // middleware.begin has returned
+	begun    bool            // Guard.begin has returned
 	inFlight *inFlight       // nil: nothing is held
 	response *responseWriter // nil: Writer has not returned one
 }
 
-func newCall(m *middleware) *call {
-	c := &call{answer: answer{asks: newAsks(m)}}
-	if m.cfg.Decider != nil {
+func newCall(g *Guard) *call {
+	c := &call{answer: answer{asks: newAsks(g)}}
+	if g.cfg.Decider != nil {
 		c.verdict = &Consultation{c: c}
 	}
 	return c
@@ -41,22 +41,22 @@ func (c *call) releaseUnlessBegun(r *http.Request) {
 // decide finds the caller of r and consults the deny list, the bounds on requests in flight and the
 // policies, in this order, as far as needed. It leaves the decision in c.
 func (c *call) decide(r *http.Request) {
-	m := c.m
-	if m.cfg.Skip != nil && m.cfg.Skip(r) {
+	g := c.guard
+	if g.cfg.Skip != nil && g.cfg.Skip(r) {
 		c.stop(Exempt, 0, nil)
 		return
 	}
-	if m.unchecked.Load() > 0 {
-		m.warnOfProxy(r)
+	if g.unchecked.Load() > 0 {
+		g.warnOfProxy(r)
 	}
 	// a CORS preflight request: Fetch standard, section 3.3.2
-	preflight := !m.cfg.CountPreflights && r.Method == http.MethodOptions &&
+	preflight := !g.cfg.CountPreflights && r.Method == http.MethodOptions &&
 		len(r.Header["Origin"]) > 0 && len(r.Header["Access-Control-Request-Method"]) > 0
 	err := c.findKey(r)
-	if preflight || m.keyless {
+	if preflight || g.keyless {
 		err = nil
 	}
-	if err == nil && m.cfg.DenyList != nil && m.cfg.DenyList.Len() > 0 {
+	if err == nil && g.cfg.DenyList != nil && g.cfg.DenyList.Len() > 0 {
 		err = c.checkListed(r)
 	}
 	if err != nil {
@@ -87,7 +87,7 @@ func (c *call) holdToLimits(r *http.Request) {
 		return
 	}
 	ctx := r.Context()
-	allowed, err := c.limits.Take(ctx, c.m.tolerates)
+	allowed, err := c.limits.Take(ctx, c.guard.tolerates)
 	if c.verdict != nil && allowed && err == nil {
 		allowed, err = c.askDecider(r, applies)
 	}
@@ -103,11 +103,11 @@ func (c *call) holdToLimits(r *http.Request) {
 		c.stopUndecided(ctx, err)
 	case !allowed:
 		c.decider = c.binding()
-		c.stop(Denied, c.m.cfg.DeniedStatus, nil)
+		c.stop(Denied, c.guard.cfg.DeniedStatus, nil)
 	case failed != none:
 		c.decider = failed
 		c.stop(Bypassed, 0, c.states[failed].ask.Op.Err)
-	case c.m.describes:
+	case c.guard.describes:
 		c.decider = c.binding()
 		return
 	case len(c.states) > 0:
@@ -125,7 +125,7 @@ func (c *call) holdToLimits(r *http.Request) {
 func (c *call) askDecider(r *http.Request, applies bool) (allowed bool, err error) {
 	v := c.verdict
 	*v = Consultation{Cost: v.Cost, State: v.State, c: c, r: r}
-	c.m.cfg.Decider.Decide(r, v)
+	c.guard.cfg.Decider.Decide(r, v)
 	v.r = nil
 	c.shadow = c.shadow || v.Shadow
 	switch {
@@ -155,15 +155,15 @@ func (c *call) keep(r *http.Request) {
 		return
 	}
 	if c.inFlight == nil {
-		c.inFlight = newInFlight(c.m, r)
+		c.inFlight = newInFlight(c.guard, r)
 	}
 	c.inFlight.held = held
 }
 
 // penalize counts a denial and lists the caller if it was the last one allowed.
 func (c *call) penalize(r *http.Request) {
-	m := c.m
-	if m.cfg.Penalty.Denials == 0 || c.decider == none {
+	g := c.guard
+	if g.cfg.Penalty.Denials == 0 || c.decider == none {
 		return
 	}
 	key, e, known := c.states[c.decider].penalized(c.key, c.client)
@@ -171,12 +171,12 @@ func (c *call) penalize(r *http.Request) {
 		return
 	}
 	ctx := context.WithoutCancel(r.Context()) // the denial counts even if the client hangs up
-	counted, last, err := m.cfg.Penalty.count(ctx, key)
+	counted, last, err := g.cfg.Penalty.count(ctx, key)
 	if last {
-		err = m.list(e, r, counted)
+		err = g.list(e, r, counted)
 	}
 	if err != nil {
-		m.log(ctx, &m.throttles.penalty, slog.LevelError, "httplimit: the penalty box failed", c.caller(),
+		g.log(ctx, &g.throttles.penalty, slog.LevelError, "httplimit: the penalty box failed", c.caller(),
 			slog.String("error", escape(err.Error())))
 	}
 }
@@ -187,7 +187,7 @@ func (c *call) lasts() bool { return c.inFlight != nil || c.counting() }
 // writer returns the writer and the request of a handler: see Ticket.Writer.
 func (c *call) writer(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request) {
 	counting := c.counting()
-	sends := c.m.cfg.Headers != HeadersNone && !c.shadow && c.decider != none
+	sends := c.guard.cfg.Headers != HeadersNone && !c.shadow && c.decider != none
 	held := c.inFlight != nil && c.inFlight.holds()
 	if c.kind == Bypassed {
 		r = r.WithContext(bypassed(r.Context()))
@@ -198,7 +198,7 @@ func (c *call) writer(w http.ResponseWriter, r *http.Request) (http.ResponseWrit
 	rw, wrapped := newResponseWriter(w)
 	rw.more = &silent
 	if sends {
-		rw.more = &c.m.sending
+		rw.more = &c.guard.sending
 		f := fields{header: w.Header(), values: rw.values[:]}
 		c.setFields(&f)
 	}
@@ -215,7 +215,7 @@ func (c *call) writer(w http.ResponseWriter, r *http.Request) (http.ResponseWrit
 
 // end ends a request that was not aborted.
 func (c *call) end(r *http.Request, status int) {
-	if c.counting() && !counts(c.response, r, status, c.m.cfg.CountIf) {
+	if c.counting() && !counts(c.response, r, status, c.guard.cfg.CountIf) {
 		if c.refund(r.Context()) != nil {
 			c.logFailures(r.Context())
 		}
@@ -227,5 +227,5 @@ func (c *call) end(r *http.Request, status int) {
 		c.inFlight.end(true, status)
 	}
 	c.inFlight, c.response = nil, nil
-	c.m.calls.Put(c)
+	c.guard.calls.Put(c)
 }

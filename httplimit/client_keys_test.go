@@ -85,7 +85,7 @@ func TestOneClientCannotFillTheTableSlowly(t *testing.T) {
 			require.NoError(t, err)
 			defer limiter.Close()
 			limit := limiter.FixedWindow().Limit(1, row.limits)
-			m := newMiddleware(limiter.FixedWindow(), Config{
+			g := NewGuard(limiter.FixedWindow(), Config{
 				Extractor: path, MaxKeysPerClient: buckets / 4,
 				LimitFunc: func(*http.Request) *weir.Limit { return limit },
 				Penalty: Penalty{Strategy: limiter.FixedWindow(), Denials: 2, Within: row.denials,
@@ -93,7 +93,7 @@ func TestOneClientCannotFillTheTableSlowly(t *testing.T) {
 				DenyList: NewDenyList(DenyListConfig{Now: clock}),
 				Now:      clock, Logger: slog.New(slog.DiscardHandler),
 			})
-			guard := &handler{&Guard{m}, noop{}}
+			guard := &handler{g, noop{}}
 			ask := func(peer, path string) int {
 				w := httptest.NewRecorder()
 				guard.ServeHTTP(w, request(peer, path))
@@ -105,7 +105,7 @@ func TestOneClientCannotFillTheTableSlowly(t *testing.T) {
 				ask("192.0.2.1:1", fmt.Sprintf("/%d", i)) // is denied
 			}
 			assert.Equal(t, http.StatusOK, ask("203.0.113.7:1", "/"))
-			assert.EqualValues(t, row.lives, m.keys.Life())
+			assert.EqualValues(t, row.lives, g.keys.Life())
 		})
 	}
 }
@@ -161,7 +161,7 @@ func TestClientOf(t *testing.T) {
 		if row.xff != "" {
 			r.Header.Set("X-Forwarded-For", row.xff)
 		}
-		got, ok := (&middleware{cfg: Config{ClientIP: row.ip}}).clientOf(nil, r)
+		got, ok := (&Guard{cfg: Config{ClientIP: row.ip}}).clientOf(nil, r)
 		assert.Equal(t, row.wants, string(got))
 		assert.Equal(t, row.wants != "", ok)
 	}

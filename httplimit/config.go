@@ -1,8 +1,11 @@
 package httplimit
 
 import (
+	"cmp"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -176,6 +179,54 @@ type Config struct {
 	Now func() time.Time
 }
 
+func (cfg *Config) setDefaults() {
+	cfg.DeniedStatus = cmp.Or(cfg.DeniedStatus, http.StatusTooManyRequests)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Extractor == nil && cfg.Decider != nil {
+		cfg.Extractor = cfg.ClientIP
+	}
+	if ip, ok := findIP(cfg.Extractor); ok && cfg.ClientIP.isZero() {
+		cfg.ClientIP = ip
+	}
+}
+
+// check panics on a mistake, but those in policies.
+func (cfg *Config) check() {
+	switch {
+	case cfg.Extractor == nil:
+		panic("httplimit: no Extractor: choose what is limited; RemoteAddr() limits TCP peers")
+	case cfg.DeniedStatus < 400 || cfg.DeniedStatus > 599:
+		panic(fmt.Sprintf("httplimit: the DeniedStatus %d is no error status", cfg.DeniedStatus))
+	case cfg.Headers >= headerStyles:
+		panic(fmt.Sprintf("httplimit: there is no HeaderStyle %d", cfg.Headers))
+	case cfg.Jitter < 0:
+		panic(fmt.Sprintf("httplimit: the Jitter %v is negative", cfg.Jitter))
+	case cfg.MaxInFlight < 0:
+		panic(fmt.Sprintf("httplimit: the MaxInFlight %d is negative", cfg.MaxInFlight))
+	case cfg.Class != nil && cfg.Overload == nil:
+		panic("httplimit: a Class without an Overload: set that too, such as to overload.New(limiter, " +
+			"overload.Config{})")
+	case cfg.CORS.Credentials && slices.Contains(cfg.CORS.Origins, "*"):
+		panic("httplimit: CORS: browsers send no credentials to the origin *")
+	}
+	cfg.Penalty.check(cfg.DenyList)
+}
+
+// compile returns the compiled policies, of which Concurrency is the first, and panics on a mistake
+// in them. s is the Strategy of those that have none.
+func (cfg *Config) compile(s weir.Strategy) (policies []*policy) {
+	if !cfg.Concurrency.IsZero() {
+		policies = append(policies, compileConcurrency(cfg.Concurrency, s, cfg.DeniedStatus))
+	}
+	for _, p := range cfg.allPolicies(s) {
+		policies = append(policies, compile(p, s, cfg.DeniedStatus, false))
+	}
+	cfg.checkPolicies(policies)
+	return policies
+}
+
 // allPolicies returns the policy of s and the fields of Config itself, if there is one, and
 // Policies.
 func (cfg *Config) allPolicies(s weir.Strategy) []Policy {
@@ -191,4 +242,35 @@ func (cfg *Config) allPolicies(s weir.Strategy) []Policy {
 		panic("httplimit: Limit, Name or DenyAll without a Duration")
 	}
 	return cfg.Policies
+}
+
+func (cfg *Config) checkPolicies(policies []*policy) {
+	if len(policies) == 0 && cfg.MaxInFlight == 0 && cfg.Overload == nil &&
+		cfg.Decider == nil {
+		panic("httplimit: no limit: give New a weir.Limit, or set Limit and Duration, LimitFunc, " +
+			"Policies, Concurrency, Overload, MaxInFlight, or Decider")
+	}
+	names := make(map[string]bool, len(policies))
+	irrevocable := ""
+	for _, p := range policies {
+		switch {
+		case p.Keys != nil && p.Extractor != nil:
+			panic(fmt.Sprintf("httplimit: policy %q has both Keys and an Extractor", p.Name))
+		case p.Keys == nil && p.Name != "" && names[p.Name]:
+			panic(fmt.Sprintf("httplimit: two policies are named %q", p.Name))
+		case p.template.CanRefund():
+		case p.Keys != nil:
+			panic(fmt.Sprintf("httplimit: the Strategy of policy %q, %s, cannot refund, "+
+				"and has several keys", p.Name, p.shown.strategy))
+		case cfg.CountIf != nil:
+			panic(fmt.Sprintf("httplimit: CountIf: the Strategy of policy %q, %s, cannot refund",
+				p.Name, p.shown.strategy))
+		case irrevocable != "":
+			panic(fmt.Sprintf("httplimit: the Strategies of policies %q and %q cannot refund; "+
+				"only one can decide last", irrevocable, p.Name))
+		default:
+			irrevocable = p.Name
+		}
+		names[p.Name] = true
+	}
 }

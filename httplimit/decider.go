@@ -57,26 +57,26 @@ func (v *Consultation) Report(d Decision, a *limits.Attempt, reset time.Duration
 
 // Tolerates reports whether a request may pass although a limit failed with err: the argument of
 // [limits.Attempts.Take].
-func (v *Consultation) Tolerates(err error) bool { return v.c.m.bypasses(err) }
+func (v *Consultation) Tolerates(err error) bool { return v.c.guard.bypasses(err) }
 
 // ClientIP returns the IP that finds the client's address.
-func (v *Consultation) ClientIP() IP { return v.c.m.cfg.ClientIP }
+func (v *Consultation) ClientIP() IP { return v.c.guard.cfg.ClientIP }
 
 // SharedKey reports whether the client uses too many keys beside key, which lives for a period: see
 // MaxKeysPerClient. If it does, its further keys are to share one counter in each limit, under the
 // client that is returned, whose bytes are valid until the next call.
 func (v *Consultation) SharedKey(key []byte, period time.Duration) (client []byte, shared bool) {
 	c := v.c
-	if c.m.keys == nil {
+	if c.guard.keys == nil {
 		return nil, false
 	}
-	c.m.keys.Lives(2 * period)
+	c.guard.keys.Lives(2 * period)
 	shared = c.exceeds(v.r, key)
 	return c.client, shared
 }
 
 // Warn logs, at most once a second, that a request is limited less than the rules say.
 func (v *Consultation) Warn(msg string, err error) {
-	v.c.m.log(v.r.Context(), &v.c.m.throttles.decider, slog.LevelWarn, msg, v.c.caller(),
+	v.c.guard.log(v.r.Context(), &v.c.guard.throttles.decider, slog.LevelWarn, msg, v.c.caller(),
 		slog.String("error", escape(err.Error())))
 }

@@ -20,13 +20,13 @@ var guards = struct {
 	unnamed map[any]*weir.Limit // guarded by mu; by identity; nil: its numbers are in Config
 }{unnamed: make(map[any]*weir.Limit)}
 
-// claimDefaultNames panics if m and another middleware use default names on one Strategy, unless
+// claimDefaultNames panics if g and another middleware use default names on one Strategy, unless
 // they are given one and the same Limit.
-func claimDefaultNames(m *middleware) {
+func claimDefaultNames(g *Guard) {
 	claims := make(map[any]*weir.Limit)
 	guards.mu.Lock()
 	defer guards.mu.Unlock()
-	for _, p := range m.policies {
+	for _, p := range g.policies {
 		if !p.unnamed {
 			continue
 		}
@@ -51,7 +51,7 @@ func claimDefaultNames(m *middleware) {
 		return
 	}
 	maps.Copy(guards.unnamed, claims)
-	runtime.AddCleanup(m, releaseClaims, claims)
+	runtime.AddCleanup(g, releaseClaims, claims)
 }
 
 func releaseClaims(claims map[any]*weir.Limit) {

@@ -226,8 +226,8 @@ func ceilSeconds(d time.Duration) int64 {
 }
 
 // onWall returns t as the wall clock has it now.
-func onWall(m *middleware, t time.Time) time.Time {
-	if !m.realTime || t.Round(0) == t { //nolint:staticcheck // equal: t has no monotonic reading
+func onWall(g *Guard, t time.Time) time.Time {
+	if !g.realTime || t.Round(0) == t { //nolint:staticcheck // equal: t has no monotonic reading
 		return t
 	}
 	now := time.Now()

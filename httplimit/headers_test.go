@@ -44,7 +44,7 @@ func TestDatesAfterAStepOfTheWallClock(t *testing.T) {
 		assert.Equal(t, row.want, dated(row.t, now, in), name)
 	}
 	now = time.Now()
-	real, other := &middleware{realTime: true}, &middleware{}
+	real, other := &Guard{realTime: true}, &Guard{}
 	for _, off := range []time.Duration{-time.Hour, 0, 1, time.Hour} {
 		at := now.Add(off)
 		assert.Equal(t, at, onWall(real, at), "to the nanosecond")
@@ -67,8 +67,8 @@ func FuzzRateLimitFields(f *testing.F) {
 		ok1, ok2 bool, jitter int64) {
 		now := time.Unix(1_800_000_000, 0)
 		jitter = max(0, jitter%1000)
-		m := &middleware{cfg: Config{Now: func() time.Time { return now }}}
-		c := answer{asks: asks{m: m, states: []state{
+		g := &Guard{cfg: Config{Now: func() time.Time { return now }}}
+		c := answer{asks: asks{guard: g, states: []state{
 			fuzzState(name1, limit1, total1, now, left1, ok1),
 			fuzzState(name2, limit2, total2, now, left2, ok2),
 		}}}
@@ -150,10 +150,10 @@ func checkField(t *testing.T, field string) []structuredfield.Member {
 // The serialiser allocates what net/http requires: a slice for the values, and the string of the
 // field that changes with each request. RateLimit-Policy is built once.
 func TestSerialiserAllocations(t *testing.T) {
-	m := newMiddleware(constant{res: allowed},
+	g := NewGuard(constant{res: allowed},
 		Config{Extractor: RemoteAddr(), Limit: 1_000_000, Duration: time.Minute,
 			Policies: []Policy{{Name: "daily", Limit: 5_000_000, Duration: 24 * time.Hour}}})
-	c := newCall(m)
+	c := newCall(g)
 	for i := range c.states {
 		s := &c.states[i]
 		s.ask.Op.Request = weir.Request{Limit: s.Limit, Duration: s.Duration}
@@ -166,7 +166,7 @@ func TestSerialiserAllocations(t *testing.T) {
 		c.limits[0].Op.Result.TotalRequests++ // the numbers differ each time
 		clear(header)
 		c.observe(t.Context(), false)
-		f := fields{header: header, values: make([]string, len(styleFields[m.cfg.Headers]))}
+		f := fields{header: header, values: make([]string, len(styleFields[g.cfg.Headers]))}
 		c.setFields(&f)
 	}
 	write() // the buffers grow once

@@ -13,7 +13,7 @@ import (
 
 // inFlight has the places that one request holds while it is in flight.
 type inFlight struct {
-	m       *middleware
+	guard   *Guard
 	request *http.Request
 	all     bool  // one of MaxInFlight
 	held    holds // places of limits; nil: none
@@ -38,22 +38,22 @@ func (p places) Release(ctx context.Context) (err error) {
 	return err
 }
 
-func newInFlight(m *middleware, r *http.Request) *inFlight {
-	f := &inFlight{m: m, request: r}
+func newInFlight(g *Guard, r *http.Request) *inFlight {
+	f := &inFlight{guard: g, request: r}
 	f.parts.Store(1)
 	return f
 }
 
 // enter takes a place of MaxInFlight and one of Overload, or ends the request and returns false.
 func (f *inFlight) enter(c *call) bool {
-	if f.m.all != nil {
-		f.all = f.m.all.TryAcquire(1)
+	if f.guard.all != nil {
+		f.all = f.guard.all.TryAcquire(1)
 		if !f.all {
 			c.stop(Busy, http.StatusServiceUnavailable, nil)
 			return false
 		}
 	}
-	return f.m.cfg.Overload == nil || f.place.admit(c, f.request)
+	return f.guard.cfg.Overload == nil || f.place.admit(c, f.request)
 }
 
 // holds reports whether a Writer is to watch the request.
@@ -83,7 +83,7 @@ func takeHeld(held holds, limits limits.Attempts) holds {
 // panic nobody may close a hijacked connection.
 func (f *inFlight) end(returned bool, status int) {
 	if f.all {
-		f.m.all.Release(1)
+		f.guard.all.Release(1)
 	}
 	f.place.end(f.request.Context(), returned, status)
 	if f.parts.Add(-1) == 0 || !returned {
@@ -98,7 +98,7 @@ func (f *inFlight) release() {
 	}
 	ctx := f.request.Context()
 	if err := f.held.Release(ctx); err != nil {
-		f.m.log(ctx, &f.m.throttles.release, slog.LevelError,
+		f.guard.log(ctx, &f.guard.throttles.release, slog.LevelError,
 			"httplimit: a place in flight was not released, and counts until its lease ends", "",
 			slog.String("error", escape(err.Error())))
 	}

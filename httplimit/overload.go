@@ -75,11 +75,11 @@ func (p *place) end(ctx context.Context, returned bool, status int) {
 // admit takes a place of Overload, or ends the request and returns false.
 func (p *place) admit(c *call, r *http.Request) bool {
 	class := overload.Normal
-	if c.m.cfg.Class != nil {
-		class = c.m.cfg.Class(r)
+	if c.guard.cfg.Class != nil {
+		class = c.guard.cfg.Class(r)
 	}
 	ctx := r.Context()
-	held, err := c.m.cfg.Overload.Enter(ctx, string(c.key), class)
+	held, err := c.guard.cfg.Overload.Enter(ctx, string(c.key), class)
 	switch {
 	case err == nil:
 		p.held = held
@@ -87,15 +87,16 @@ func (p *place) admit(c *call, r *http.Request) bool {
 	case errors.As(err, &c.full):
 		status := http.StatusServiceUnavailable
 		if c.full.Reason == overload.ShareUsed {
-			status = c.m.cfg.DeniedStatus
+			status = c.guard.cfg.DeniedStatus
 		}
 		c.stop(Busy, status, nil)
 	case ctx.Err() != nil:
 		c.stop(Canceled, http.StatusServiceUnavailable, err)
 	default:
-		c.m.log(ctx, &c.m.throttles.overload, slog.LevelError, "httplimit: the overload guard failed",
-			string(c.key), slog.String("error", escape(err.Error())))
-		if c.m.cfg.FailOpen {
+		c.guard.log(ctx, &c.guard.throttles.overload, slog.LevelError,
+			"httplimit: the overload guard failed", string(c.key),
+			slog.String("error", escape(err.Error())))
+		if c.guard.cfg.FailOpen {
 			return true
 		}
 		c.stop(Failed, http.StatusServiceUnavailable, err)

@@ -139,7 +139,7 @@ func (s *state) caller(key []byte) string {
 
 // setLegacyFields sets the fields in place of the ones of a guard around this one, unless its limit
 // has less remaining: a client reads one number.
-func (s *state) setLegacyFields(f *fields, m *middleware, wait int64) {
+func (s *state) setLegacyFields(f *fields, g *Guard, wait int64) {
 	if len(f.header) > 0 {
 		left, err := strconv.ParseUint(f.header.Get(fieldLegacyRemaining), 10, 64)
 		if err == nil && left <= s.remaining && !s.denied {
@@ -152,19 +152,19 @@ func (s *state) setLegacyFields(f *fields, m *middleware, wait int64) {
 	f.add(fieldLegacyLimit, strconv.FormatUint(s.ask.Most(), 10))
 	f.add(fieldLegacyRemaining, strconv.FormatUint(s.remaining, 10))
 	if !s.at.IsZero() && !s.shown.inFlight {
-		f.add(fieldLegacyReset, strconv.FormatInt(ceilTime(onWall(m, s.at)).Unix(), 10))
+		f.add(fieldLegacyReset, strconv.FormatInt(ceilTime(onWall(g, s.at)).Unix(), 10))
 	}
 	if wait > 0 {
 		f.add(fieldLegacyRetryAfter, strconv.FormatInt(wait, 10))
 	}
 }
 
-func (s *state) setOriginalFields(f *fields, m *middleware) {
+func (s *state) setOriginalFields(f *fields, g *Guard) {
 	res := &s.ask.Op.Result
 	f.add(fieldOriginalTotal, strconv.FormatUint(res.TotalRequests, 10))
 	f.add(fieldOriginalState, res.State.String())
 	if end := res.ExpiresAt; !end.IsZero() {
-		f.add(fieldOriginalExpires, ceilTime(onWall(m, end)).UTC().Format(time.RFC3339))
+		f.add(fieldOriginalExpires, ceilTime(onWall(g, end)).UTC().Format(time.RFC3339))
 	}
 }
 
@@ -218,13 +218,13 @@ func (s *state) nextQuota(ctx context.Context) time.Time {
 
 // resetIn returns the time until s.at, or never: since the decision, if the Strategy says how long
 // its Result holds, and else from now.
-func (s *state) resetIn(m *middleware) time.Duration {
+func (s *state) resetIn(g *Guard) time.Duration {
 	left := s.ask.Op.Left
 	switch {
 	case s.at.IsZero():
 		return never
 	case left <= 0:
-		left = m.until(s.at)
+		left = g.until(s.at)
 	default:
 		left += s.at.Sub(s.ask.Op.Result.ExpiresAt)
 	}

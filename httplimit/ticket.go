@@ -59,7 +59,7 @@ func (t Ticket) Context() context.Context {
 // Retry-After. In shadow mode it adds none.
 func (t Ticket) SetFields(h http.Header) {
 	if c := t.call(); c != nil {
-		f := fields{header: h, values: make([]string, len(styleFields[c.m.cfg.Headers])+1)}
+		f := fields{header: h, values: make([]string, len(styleFields[c.guard.cfg.Headers])+1)}
 		c.setFields(&f)
 		c.setRetryAfter(&f)
 	}
