@@ -358,13 +358,9 @@ func (c *call) do(ctx context.Context, of Counter) {
 	of.Do(ctx, c.ops[:])
 }
 
-// decided completes an op that was decided in this process.
-func (op *Op) decided() {
-	if op.Err != nil {
-		op.Result, op.Left, op.Source = Result{}, 0, Nowhere
-		return
-	}
-	op.Source = FromLocal
+// setErr sets the outcome of a decision that failed.
+func (op *Op) setErr(err error) {
+	op.Result, op.Left, op.Source, op.Err = Result{}, 0, Nowhere, err
 }
 
 // The numbers of a Receipt in this process. The first two name its bucket.

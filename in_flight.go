@@ -93,8 +93,7 @@ func (s *InFlight) Do(ctx context.Context, ops []*Op) {
 	for _, op := range ops {
 		switch op.Verb {
 		case OpHold:
-			op.Err = s.admit(op)
-			op.decided()
+			s.admit(op)
 		case OpRenew: // no hold ends by itself
 			op.Err, op.Result = nil, Result{State: Allow}
 		case OpRelease:
@@ -109,19 +108,19 @@ func (s *InFlight) Do(ctx context.Context, ops []*Op) {
 }
 
 // admit does an OpHold.
-func (s *InFlight) admit(op *Op) error {
+func (s *InFlight) admit(op *Op) {
 	h := new(Held)
 	v, err := s.hold(&h.place, &op.Request)
 	if err != nil {
-		return err
+		op.setErr(err)
+		return
 	}
 	op.Receipt = Receipt{}
 	if v.Allowed {
 		v.At = noInstant // until it is released
 		op.Receipt.Of = h
 	}
-	op.Left = s.l.setResult(&op.Result, v, v.At)
-	return nil
+	op.Left, op.Source, op.Err = s.l.setResult(&op.Result, v, v.At), FromLocal, nil
 }
 
 // freed returns a channel that is closed when something that counts for r is given back, or nil if

@@ -189,11 +189,11 @@ func (s *reader) begin(ctx context.Context, op *Op) (err error) {
 
 // decided sets the outcome of an op.
 func (s *reader) decided(op *Op, v verdict, now int64, err error) {
-	op.Left, op.Err = s.setResult(&op.Result, v, now), err
-	op.decided()
 	if err != nil {
+		op.setErr(err)
 		return
 	}
+	op.Left, op.Source, op.Err = s.setResult(&op.Result, v, now), FromLocal, nil
 	if op.Full {
 		op.FullAt = s.l.time(op.call.Rest.Full)
 	}

@@ -157,9 +157,11 @@ func (s *slotStrategy) takeWindow(op *Op) {
 	} else {
 		op.Left, op.Err = s.run(context.Background(), &op.Request, &op.Result)
 	}
-	op.decided()
+	op.Source = FromLocal
 	switch {
-	case !op.Full || op.Err != nil:
+	case op.Err != nil:
+		op.setErr(op.Err)
+	case !op.Full:
 	case op.Result.Allowed():
 		op.FullAt = op.Result.ExpiresAt
 	default:

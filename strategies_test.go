@@ -1143,6 +1143,30 @@ func TestAnOpThatIsUsedAgainForgets(t *testing.T) {
 	assert.Zero(t, out.Left)
 }
 
+// An Op that is used again, and fails, has no decision: not the one before either.
+func TestAnOpThatFailsHasNoDecision(t *testing.T) {
+	l, _ := newLimiter(t, weir.Config{})
+	for name, row := range map[string]struct {
+		s    weir.Strategy
+		verb weir.Verb
+	}{
+		"a fixed window":       {s: l.FixedWindow()},
+		"another one on slots": {s: l.SlidingWindow()},
+		"one on states":        {s: l.SlidingLog()},
+		"a hold":               {s: l.InFlight(), verb: weir.OpHold},
+	} {
+		op := &weir.Op{Verb: row.verb, Request: weir.Request{Key: "a", Limit: 3, Duration: time.Minute}}
+		require.NoError(t, weir.Do(t.Context(), row.s, op), name)
+		assert.True(t, op.Result.Allowed(), name)
+		assert.Equal(t, weir.FromLocal, op.Source, name)
+		op.Key, op.Left = "", time.Hour
+		require.ErrorIs(t, weir.Do(t.Context(), row.s, op), weir.ErrID, name)
+		assert.Zero(t, op.Result, name)
+		assert.Zero(t, op.Left, name)
+		assert.Equal(t, weir.Nowhere, op.Source, name)
+	}
+}
+
 // A Request is decided as a fixed window does that has counted so much.
 func TestARequestIsDecidedByItsCount(t *testing.T) {
 	end := time.Unix(60, 0)
