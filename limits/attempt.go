@@ -187,7 +187,8 @@ func (l *Attempt) outcome(ctx context.Context) weir.Outcome {
 
 // Remaining returns how much is left of Most.
 func (l *Attempt) Remaining() uint64 {
-	return l.Op.Result.Remaining(cmp.Or(l.burst, l.Op.Request.Limit))
+	most := l.Most()
+	return most - min(most, l.Op.Result.TotalRequests)
 }
 
 // store returns the store whose ops may go together, or nil: none goes with one that cannot be
