@@ -67,14 +67,8 @@ func (l Attempts) Take(ctx context.Context, tolerate func(error) bool) (bool, er
 	return allowed, nil
 }
 
-// ended returns the error of a ctx that has ended before the i-th of many Attempts.
-func ended(ctx context.Context, i int) error {
-	const between = 64
-	if i%between != between-1 || ctx.Err() == nil {
-		return nil
-	}
-	return fmt.Errorf("limits: %w", ctx.Err())
-}
+// ended reports whether ctx has ended. It looks at ctx at every 64th of many Attempts only.
+func ended(ctx context.Context, i int) bool { return (i+1)%64 == 0 && ctx.Err() != nil }
 
 // takeAll takes from limits of one Store, all or none. It reports false, and has taken nothing,
 // where that is to be done one by one.
@@ -122,7 +116,7 @@ func (l Attempts) admit(ctx context.Context) bool {
 			m.called(weir.OpPeek)
 			return false
 		}
-		if ended(ctx, i) != nil {
+		if ended(ctx, i) {
 			return false
 		}
 	}
@@ -131,7 +125,7 @@ func (l Attempts) admit(ctx context.Context) bool {
 		m.Op.Verb, m.Op.Deciding, m.room[0] = weir.OpTake, i > 0, &m.Op
 		m.Op.Counter.Do(ctx, m.room[:1])
 		m.called(weir.OpTake)
-		if m.phase != taken || ended(ctx, i) != nil {
+		if m.phase != taken || ended(ctx, i) {
 			return false
 		}
 	}
@@ -180,8 +174,8 @@ func (l Attempts) take(ctx context.Context, tolerate func(error) bool) (allowed 
 		if i != first && m.turn == inProcess && m.waits() && m.has(weir.OpPeek) {
 			m.call(ctx, weir.OpPeek)
 		}
-		if err := ended(ctx, i); err != nil {
-			return false, err
+		if ended(ctx, i) {
+			return false, fmt.Errorf("limits: %w", ctx.Err())
 		}
 	}
 	for i := range l {
@@ -225,8 +219,8 @@ func (l Attempts) each(
 		ctx = context.WithoutCancel(ctx)
 	}
 	for i := range l {
-		if err := ended(ctx, i); err != nil {
-			return err
+		if ended(ctx, i) {
+			return fmt.Errorf("limits: %w", ctx.Err())
 		}
 		if !l[i].leads {
 			continue
