@@ -33,7 +33,6 @@ const none = -1
 // reset writes no pointer that is zero already: while marking, the garbage collector notes every
 // write of one.
 func (a *answer) reset() {
-	a.asks.reset()
 	a.kind, a.status, a.shadow = Admitted, 0, a.guard.cfg.Shadow
 	if a.err != nil {
 		a.err = nil
@@ -41,7 +40,13 @@ func (a *answer) reset() {
 	if a.full != nil {
 		a.full = nil
 	}
-	a.decider, a.jitter = none, 0
+	a.decider, a.jitter, a.key = none, 0, a.key[:0]
+	if n := len(a.guard.policies); len(a.states) > n { // more were added for the last request
+		a.limits, a.states = a.limits[:n], a.states[:n]
+	}
+	if a.verdict != nil {
+		a.verdict.Attempts = nil
+	}
 }
 
 // stop ends the decision, for a refusal with a status.

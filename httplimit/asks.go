@@ -39,17 +39,6 @@ func newAsks(g *Guard) asks {
 	return a
 }
 
-// reset drops the limits that were added for a request.
-func (a *asks) reset() {
-	a.key = a.key[:0]
-	if n := len(a.guard.policies); len(a.states) > n {
-		a.limits, a.states = a.limits[:n], a.states[:n]
-	}
-	if a.verdict != nil {
-		a.verdict.Attempts = nil
-	}
-}
-
 // findKey extracts the key of Config's Extractor.
 func (a *asks) findKey(r *http.Request) (err error) {
 	a.key, err = a.guard.key.appendKey(a.key[:0], r)
