@@ -105,18 +105,17 @@ type fields struct {
 	used   int
 }
 
-// add adds a field, of which there is no other yet if the header has only those that were set.
+// others reports whether the header may have fields that were not added here.
+func (f *fields) others() bool { return len(f.header) > f.used }
+
+// add adds a line to a field.
 func (f *fields) add(key, value string) {
-	if len(f.header) > f.used {
+	if f.others() {
 		if old := f.header[key]; len(old) > 0 {
 			f.header[key] = append(old, value)
 			return
 		}
 	}
-	f.set(key, value)
-}
-
-func (f *fields) set(key, value string) {
 	i := f.used
 	if i == len(f.values) {
 		f.header[key] = []string{value} // a field beyond len(values) costs an allocation
@@ -125,6 +124,14 @@ func (f *fields) set(key, value string) {
 	f.used++
 	f.values[i] = value
 	f.header[key] = f.values[i : i+1 : i+1]
+}
+
+// set replaces a field.
+func (f *fields) set(key, value string) {
+	if f.others() {
+		delete(f.header, key)
+	}
+	f.add(key, value)
 }
 
 // concurrent is the unit of a limit on requests in flight.
