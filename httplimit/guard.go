@@ -298,14 +298,11 @@ const peersChecked = 1000
 // have sent a field of a proxy too, since programs are tried out there.
 func (g *Guard) warnOfProxy(r *http.Request) {
 	g.unchecked.Add(-1)
-	peer, err := parsePeer(r.RemoteAddr)
-	if err != nil || g.cfg.ClientIP.trusts(peer) {
-		return
-	}
+	peer, _ := parsePeer(r.RemoteAddr) // a peer without an address has the zero Addr
 	forwarded := len(r.Header["X-Forwarded-For"]) > 0 || len(r.Header["Forwarded"]) > 0
 	private := clientaddr.IsPrivate(peer) || peer.IsLoopback() && forwarded
-	if !private || g.unchecked.Swap(0) <= 0 {
-		return // or another request logs it, or was the last to be looked at
+	if !private || g.cfg.ClientIP.trusts(peer) || g.unchecked.Swap(0) <= 0 {
+		return // the last if another request logs it, or was the last to be looked at
 	}
 	field := "Extractor"
 	if _, ok := findIP(g.cfg.Extractor); !ok {
