@@ -39,18 +39,6 @@ func newAsks(g *Guard) asks {
 	return a
 }
 
-// findKey extracts the key of Config's Extractor.
-func (a *asks) findKey(r *http.Request) (err error) {
-	a.key, err = a.guard.key.appendKey(a.key[:0], r)
-	if err == nil {
-		err = a.guard.checkKey(a.key)
-	}
-	if err != nil {
-		a.key = a.key[:0]
-	}
-	return err
-}
-
 // checkListed returns a listedError if the caller is on the deny list. It fails as
 // Guard.listed does.
 func (a *asks) checkListed(r *http.Request) error {

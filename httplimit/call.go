@@ -52,8 +52,14 @@ func (c *call) decide(r *http.Request) {
 	// a CORS preflight request: Fetch standard, section 3.3.2
 	preflight := !g.cfg.CountPreflights && r.Method == http.MethodOptions &&
 		len(r.Header["Origin"]) > 0 && len(r.Header["Access-Control-Request-Method"]) > 0
-	err := c.findKey(r)
-	if preflight || g.keyless {
+	key, err := g.key.appendKey(c.key, r)
+	if err == nil {
+		err = g.checkKey(key)
+	}
+	switch {
+	case err == nil:
+		c.key = key
+	case preflight || g.keyless: // it needs none
 		err = nil
 	}
 	if err == nil && g.cfg.DenyList != nil && g.cfg.DenyList.Len() > 0 {
