@@ -37,15 +37,13 @@ type writerState struct {
 var silent writerState
 
 func (w *responseWriter) WriteHeader(status int) {
-	switch {
-	case w.status != 0: // a second one; net/http logs it
-	case status >= 100 && status < 200 && status != http.StatusSwitchingProtocols:
+	informational := status >= 100 && status < 200 && status != http.StatusSwitchingProtocols
+	if informational && w.status == 0 {
 		w.writeInformational(status)
 		return
-	default:
-		w.begin(status)
 	}
-	w.ResponseWriter.WriteHeader(status)
+	w.begin(status)
+	w.ResponseWriter.WriteHeader(status) // net/http logs a second one
 }
 
 // begin records the final status.
