@@ -148,7 +148,7 @@ func StateBytes(l *Limiter) int64 {
 
 func bytesOf[S states.State](t *states.Table[S]) (n int64) {
 	for k := range t.Keys {
-		h, _ := t.Lock(k, false)
+		h, _ := t.Lock(k, false, present)
 		n += h.State.Bytes()
 		h.Unlock(states.Seen)
 	}

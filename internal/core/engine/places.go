@@ -176,7 +176,7 @@ func (p *Place) released(state slots.Word) {
 	if key.ID == "" {
 		return
 	}
-	if h, _ := p.of.Flights.Table.Lock(key, false); h.Entry != nil {
+	if h, _ := p.of.Flights.Table.Lock(key, false, Present); h.Entry != nil {
 		h.State.wake()
 		h.Unlock(states.Seen)
 	}

@@ -170,7 +170,7 @@ func (e *encoder) noteFlight(sh *slots.Shard, s *slots.Slot) {
 // lock.
 func (e *encoder) saveFlights() {
 	for _, key := range e.flights {
-		h, _ := e.of.Places.Flights.Table.Lock(key, false) // fails only if it makes one
+		h, _ := e.of.Places.Flights.Table.Lock(key, false, Present) // fails only if it makes one
 		if f := h.State; f.Held() > 0 || f.Expires(key.Scale) > e.now {
 			e.state(flightRecord, key)
 			e.flight(f)

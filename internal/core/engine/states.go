@@ -64,7 +64,7 @@ func empty[S any](states.Key) *S { return new(S) }
 func (s *States[S]) Lock(
 	id string, scaleMs int64, create bool, asOf int64,
 ) (states.Locked[S], error) {
-	return s.Table.LockAsOf(s.Key(id, scaleMs), create, asOf)
+	return s.Table.Lock(s.Key(id, scaleMs), create, asOf)
 }
 
 // Key returns the key of a caller's state.
@@ -209,7 +209,7 @@ func (s *States[S]) ResetPrefix(p *Prefix) {
 		p.seen++
 		if k.Plan == s.Plan && k.Series == s.Series && (s.Scale == 0 || k.Scale == s.Scale) &&
 			strings.HasPrefix(k.ID, p.Prefix) {
-			if h, err := s.Table.Lock(k, false); err == nil && h.Entry != nil {
+			if h, err := s.Table.Lock(k, false, Present); err == nil && h.Entry != nil {
 				s.clear(h)
 				p.Reset++
 			}

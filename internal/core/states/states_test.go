@@ -32,7 +32,7 @@ func newTable(now *int64, buckets int64) (*Table[*algorithm.Log], *room.Room) {
 
 // hit counts a hit of a caller.
 func hit(t *Table[*algorithm.Log], k Key) error {
-	h, err := t.Lock(k, true)
+	h, err := t.Lock(k, true, algorithm.End)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func TestRemovedEntryIsNotUsed(t *testing.T) {
 	old.mu.Lock()
 	got := make(chan *Entry[*algorithm.Log])
 	go func() {
-		h, err := tab.Lock(someKey, true)
+		h, err := tab.Lock(someKey, true, algorithm.End)
 		assert.NoError(t, err)
 		assert.Zero(t, h.State.Len())
 		e := h.Entry
@@ -73,7 +73,7 @@ func TestRemovedEntryIsNotUsed(t *testing.T) {
 	assert.NotSame(t, old, e)
 	assert.Same(t, e, tab.shard(someKey).find(someKey))
 	assert.EqualValues(t, 1, r.Used())
-	h, err := tab.Lock(someKey, false)
+	h, err := tab.Lock(someKey, false, algorithm.End)
 	require.NoError(t, err)
 	h.Remove()
 	assert.Zero(t, r.Used())
@@ -94,7 +94,7 @@ func blockedIn(method string) bool {
 func TestEveryRemovalMarksTheEntry(t *testing.T) {
 	for name, remove := range map[string]func(*Table[*algorithm.Log]){
 		"Remove": func(tab *Table[*algorithm.Log]) {
-			h, _ := tab.Lock(someKey, false)
+			h, _ := tab.Lock(someKey, false, algorithm.End)
 			h.Remove()
 		},
 		"Sweep":   func(tab *Table[*algorithm.Log]) { tab.Sweep(11e6, 1) },
