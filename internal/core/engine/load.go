@@ -109,16 +109,18 @@ func (d *decoder) record() error {
 	return nil
 }
 
-// id reads an ID and a scale, and key those and a plan.
+// id reads an ID and a scale.
 func (d *decoder) id() (id string, scale int64) {
 	id, scale = d.Text(1), d.Int(1, bounds.MaxScale)
 	d.Bad = d.Bad || len(id) > bounds.MaxKey
 	return id, scale
 }
 
-func (d *decoder) key() (id string, scale int64, plan string) {
-	id, scale = d.id()
-	return id, scale, d.Text(0)
+// key reads the key of a state, without its series.
+func (d *decoder) key() (k states.Key) {
+	k.ID, k.Scale = d.id()
+	k.Plan = d.Text(0)
+	return k
 }
 
 func (d *decoder) slot() error {
@@ -161,7 +163,7 @@ func (d *decoder) slot() error {
 	if k == FixedKind && d.limit != (windows.SeriesName{}) {
 		d.limit.Length = scale
 	}
-	in, err := d.join(&s.Keys)
+	in, err := d.join(&s.Series)
 	if err != nil {
 		return err
 	}
@@ -171,15 +173,15 @@ func (d *decoder) slot() error {
 	return s.merge(id, scale, since, end, saved)
 }
 
-// join sets the series of a store's keys, if the record is of a limit. It returns the series, or
-// nil.
-func (d *decoder) join(k *Keys) (*windows.Series, error) {
+// join sets the number of the series in a key, if the record is of a limit. It returns the series,
+// or nil.
+func (d *decoder) join(number *int64) (*windows.Series, error) {
 	if d.limit == (windows.SeriesName{}) {
 		return nil, nil
 	}
 	in, err := d.of.Series(d.limit)
 	if err == nil {
-		k.Series = in.Number
+		*number = in.Number
 	}
 	return in, err
 }
@@ -201,7 +203,7 @@ func (d *decoder) calendar() error {
 		return nil
 	}
 	s := d.of.Slots[FixedKind]
-	in, err := d.join(&s.Keys)
+	in, err := d.join(&s.Series)
 	if err != nil {
 		return err
 	}
@@ -210,16 +212,16 @@ func (d *decoder) calendar() error {
 
 // log reads a log, or a list.
 func (d *decoder) log() error {
-	id, scale, plan := d.key()
-	switch plan {
+	key := d.key()
+	switch key.Plan {
 	case d.of.Logs.Plan:
 		g := new(algorithm.Log)
 		d.hits(g)
-		return restore(d, d.of.Logs, id, scale, g)
+		return restore(d, d.of.Logs, key, g)
 	case d.of.Lists.Plan:
 		g := new(algorithm.Listed)
 		d.hits(&g.Log)
-		return restore(d, d.of.Lists, id, scale, g)
+		return restore(d, d.of.Lists, key, g)
 	}
 	d.Bad = true
 	return nil
@@ -235,9 +237,9 @@ func (d *decoder) hits(g *algorithm.Log) {
 }
 
 func (d *decoder) tiers() error {
-	id, scale, plan := d.key()
-	a, ok := algorithm.PlannedTiers(plan)
-	d.Bad = d.Bad || !ok || a.Slice() != scale
+	key := d.key()
+	a, ok := algorithm.PlannedTiers(key.Plan)
+	d.Bad = d.Bad || !ok || a.Slice() != key.Scale
 	if d.Bad {
 		return nil
 	}
@@ -249,31 +251,30 @@ func (d *decoder) tiers() error {
 		total += counts[len(counts)-1].Cost
 	}
 	of, s := d.of.Tiers, new(algorithm.Slices)
-	of.Algorithm, of.Plan = a, plan
+	of.Algorithm = a
 	a.Restore(s, counts)
-	return restore(d, of, id, scale, s)
+	return restore(d, of, key, s)
 }
 
 // queue reads a bucket: spaced, or as an older release has saved it, without its spacing.
 func (d *decoder) queue(spaced bool) error {
-	id, scale, plan := d.key()
+	key := d.key()
 	saved := algorithm.LeakyBucket{Next: d.Any()}
 	if spaced {
 		saved.Each = d.Int(0, bounds.MaxScale*int64(time.Millisecond))
 	}
 	now := d.of.Clock.Read()
 	if d.to == toRank {
-		d.counted = algorithm.Missing(saved.Next, now, cmp.Or(saved.Each, scale))
+		d.counted = algorithm.Missing(saved.Next, now, cmp.Or(saved.Each, key.Scale))
 	}
-	d.Bad = d.Bad || plan != ""
+	d.Bad = d.Bad || key.Plan != ""
 	if d.Bad || d.to != toLoad || saved.Next <= now {
 		return nil
 	}
-	s := d.of.Queues
-	if _, err := d.join(&s.Keys); err != nil {
+	if _, err := d.join(&key.Series); err != nil {
 		return err
 	}
-	h, err := s.Lock(id, scale, true, Present)
+	h, err := d.of.Queues.Table.Lock(key, true, Present)
 	if err != nil {
 		return err
 	}
@@ -283,32 +284,32 @@ func (d *decoder) queue(spaced bool) error {
 }
 
 func (d *decoder) flight() error {
-	id, scale, plan := d.key()
+	key := d.key()
 	at, held := d.Any(), d.Int(0, math.MaxInt64)
 	f := new(Flight) // kept nowhere
 	d.hits(&f.Log)
-	d.Bad = d.Bad || plan != "" || f.Len() > 0 && at < f.Latest(0)
+	d.Bad = d.Bad || key.Plan != "" || f.Len() > 0 && at < f.Latest(0)
 	if held > 0 {
 		f.Add(at, held, "")
 	}
-	return restore(d, d.of.Places.Flights, id, scale, f)
+	return restore(d, d.of.Places.Flights, key, f)
 }
 
 // restore makes saved the state of a caller that has counted nothing, or raises the count of one
 // that has.
-func restore[S totaled[S]](d *decoder, s States[S], id string, scaleMs int64, saved S) error {
+func restore[S totaled[S]](d *decoder, s States[S], key states.Key, saved S) error {
 	d.counted = saved.Used()
-	if d.Bad || d.to != toLoad || saved.Expires(scaleMs) <= d.of.Clock.Read() {
+	if d.Bad || d.to != toLoad || saved.Expires(key.Scale) <= d.of.Clock.Read() {
 		return nil
 	}
-	if _, err := d.join(&s.Keys); err != nil {
+	if _, err := d.join(&key.Series); err != nil {
 		return err
 	}
-	h, err := s.Lock(id, scaleMs, true, Present)
+	h, err := s.Table.Lock(key, true, Present)
 	if err != nil {
 		return err
 	}
-	p, have, latest := Params{Scale: scaleMs}, h.State, saved.Latest(scaleMs)
+	p, have, latest := Params{Scale: key.Scale}, h.State, saved.Latest(key.Scale)
 	s.Algorithm.Advance(saved, p, h.Now)
 	s.Algorithm.Advance(have, p, h.Now)
 	switch {
