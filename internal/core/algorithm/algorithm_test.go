@@ -188,8 +188,7 @@ func TestStatesAreRestored(t *testing.T) {
 	listed, sameListed := Listed{log}, Listed{}
 	sameListed.Restore(&listed)
 	assert.Equal(t, listed, sameListed)
-	var counts, sameCounts Slices
-	NewTiers([]Tier{{9, 1000}}).Restore(&counts, []Slice{{4, 2}})
-	sameCounts.Restore(&counts)
-	assert.Equal(t, counts, sameCounts)
+	counts, sameCounts := filled(NewTiers([]Tier{{9, 1000}}), Slice{4, 2}), Slices{}
+	sameCounts.Restore(counts)
+	assert.Equal(t, *counts, sameCounts)
 }

@@ -150,21 +150,6 @@ func (s *Slices) Expires(sliceMs int64) int64 {
 	return Never
 }
 
-// Restore makes s hold these counts, the oldest first.
-func (a *Tiers) Restore(s *Slices, counts []Slice) {
-	total := int64(0)
-	for _, c := range counts {
-		s.counts.Push(c)
-		total += c.Cost
-	}
-	a.sumUp(s, total)
-}
-
-// sumUp makes the sums of counts that come to total.
-func (a *Tiers) sumUp(s *Slices, total int64) {
-	s.sums, s.longest = slices.Repeat([]sum{{cost: total}}, len(a.bounds)), a.bounds[len(a.bounds)-1].n
-}
-
 // Prepare sets p.Limit to the lowest limit.
 func (a *Tiers) Prepare(p Params) (Params, bool) {
 	p.Limit = a.least
@@ -192,7 +177,7 @@ func (a *Tiers) sum(s *Slices, i int, current int64) (t sum) {
 // Advance drops what no longer counts at now.
 func (a *Tiers) Advance(s *Slices, _ Params, now int64) {
 	if s.sums == nil {
-		a.sumUp(s, 0)
+		s.sums, s.longest = make([]sum, len(a.bounds)), a.bounds[len(a.bounds)-1].n
 	}
 	for i := range s.sums {
 		s.sums[i] = a.sum(s, i, a.current(now))

@@ -241,9 +241,19 @@ func TestTiersBytes(t *testing.T) {
 	assert.EqualValues(t, 2*sliceBytes+2*sumBytes, s.Growth(""))
 }
 
-func TestTiersRestore(t *testing.T) {
-	a, s := NewTiers([]Tier{{9, 1000}, {9, 3000}}), new(Slices)
-	a.Restore(s, []Slice{{4, 2}, {6, 3}})
+// filled returns the counts of tiers after these costs, the oldest first.
+func filled(a *Tiers, counts ...Slice) *Slices {
+	s := new(Slices)
+	a.Advance(s, Params{}, Never)
+	for _, c := range counts {
+		a.Admit(s, Params{Cost: c.Cost}, WindowStart(c.Number, a.Slice()), "")
+	}
+	return s
+}
+
+func TestTiersAreFilledFromTheOldestOn(t *testing.T) {
+	a := NewTiers([]Tier{{9, 1000}, {9, 3000}})
+	s := filled(a, Slice{4, 2}, Slice{6, 3})
 	assert.EqualValues(t, 5, s.Used())
 	assert.Equal(t, 9*second, s.Expires(1000))
 	assert.Equal(t, 6*second, s.Latest(1000))
@@ -253,8 +263,8 @@ func TestTiersRestore(t *testing.T) {
 }
 
 func TestTiersRefundIsNotSwallowedByAnEmptySlice(t *testing.T) {
-	a, s := NewTiers([]Tier{{9, 1000}, {9, 3000}}), new(Slices)
-	a.Restore(s, []Slice{{4, 2}, {6, 0}})
+	a := NewTiers([]Tier{{9, 1000}, {9, 3000}})
+	s := filled(a, Slice{4, 2}, Slice{6, 0})
 	a.Refund(s, Params{Cost: 1}, 6*second, Taken{Expires: 7 * second, At: Never}, "")
 	assert.Equal(t, Slice{4, 1}, s.At(0), "both end at 7 s in one of the tiers")
 }

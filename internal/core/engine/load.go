@@ -243,16 +243,15 @@ func (d *decoder) tiers() error {
 	if d.Bad {
 		return nil
 	}
-	var counts []algorithm.Slice
-	total, last := int64(0), int64(math.MinInt64)
-	for n := d.Int(0, math.MaxInt64); n > 0 && !d.Bad; n-- {
-		last = d.Int(last, math.MaxInt64)
-		counts = append(counts, algorithm.Slice{Number: last, Cost: d.Int(0, math.MaxInt64-total)})
-		total += counts[len(counts)-1].Cost
-	}
 	of, s := d.of.Tiers, new(algorithm.Slices)
 	of.Algorithm = a
-	a.Restore(s, counts)
+	a.Advance(s, Params{}, algorithm.Never) // as before an admission, at an instant before all of them
+	last := int64(math.MinInt64)
+	for n := d.Int(0, math.MaxInt64); n > 0 && !d.Bad; n-- {
+		last = d.Int(last, math.MaxInt64)
+		cost := d.Int(0, math.MaxInt64-s.Used())
+		a.Admit(s, Params{Cost: cost}, algorithm.WindowStart(last, key.Scale), "")
+	}
 	return restore(d, of, key, s)
 }
 
