@@ -63,7 +63,7 @@ func (s *InFlight) hold(h *engine.Place, r *Request) (v verdict, err error) {
 	limit, cost := int64(min(most, engine.MaxHeld)), int64(min(max(1, r.Cost), engine.MaxHeld+1))
 	v, shared, ok := s.l.stores.Places.Hold(h, r.Key, &w.Period, cost, limit)
 	if !ok {
-		return s.holdLocked(h, r, lease, shared)
+		return s.holdLocked(h, r, &w.Period, shared)
 	}
 	return v, nil
 }
@@ -71,10 +71,10 @@ func (s *InFlight) hold(h *engine.Place, r *Request) (v verdict, err error) {
 // holdLocked is hold after a search without a slot to add to, and decides with the lock of the
 // flight. Without shared there was no slot at all: holdLocked makes one, and calls hold again.
 func (s *InFlight) holdLocked(
-	h *engine.Place, r *Request, lease time.Duration, shared bool,
+	h *engine.Place, r *Request, w *slots.Period, shared bool,
 ) (v verdict, err error) {
 	if !shared {
-		err = s.l.stores.Places.Make(s.in.Key(r.Key, lease.Milliseconds()))
+		err = s.l.stores.Places.Make(r.Key, w)
 		if err != nil {
 			return v, s.l.fail(err)
 		}

@@ -126,11 +126,11 @@ func (a *Places) add(s *slots.Slot, state, cost slots.Word) bool {
 }
 
 // Make makes the bucket of a caller's places, if there is none. The next sweep may remove it.
-func (a *Places) Make(k states.Key) error {
-	packed, p := a.Table.Pack(k.ID), PlacesPeriod(k.Scale, k.Series)
+func (a *Places) Make(id string, p *slots.Period) error {
+	packed := a.Table.Pack(id)
 	for at := slots.NewReading(0); ; {
 		at.Now = a.Clock.Read()
-		c, err := a.Table.Lock(packed, k.ID, &p, &at, true)
+		c, err := a.Table.Lock(packed, id, p, &at, true)
 		switch {
 		case err == slots.ErrEarlier:
 			continue
@@ -146,7 +146,9 @@ func (a *Places) Make(k states.Key) error {
 }
 
 // newFlight returns the flight of a caller.
-func (a *Places) newFlight(k states.Key) *Flight { return &Flight{of: a, key: k} }
+func (a *Places) newFlight(k states.Key) *Flight {
+	return &Flight{of: a, id: k.ID, period: PlacesPeriod(k.Scale, k.Series)}
+}
 
 // Release gives the place back. Then the slot may be another bucket's at any time.
 func (p *Place) Release() {
@@ -187,7 +189,8 @@ func (p *Place) released(state slots.Word) {
 type Flight struct {
 	algorithm.Log // the leases
 	of            *Places
-	key           states.Key
+	id            string
+	period        slots.Period // of the slot
 	// the places, with sharedBit; nil: the flight is not kept, and alone is their cost
 	slot  *slots.Slot
 	at    slots.Location // of slot
@@ -212,9 +215,9 @@ func (f *Flight) Attach(kept bool) (ok bool) {
 		return true
 	}
 	places := f.of.Table
-	packed, p := places.Pack(f.key.ID), PlacesPeriod(f.key.Scale, f.key.Series)
+	packed := places.Pack(f.id)
 	shard := places.ShardNumber(packed.Hash)
-	c := places.Shards()[shard].LockKey(packed, f.key.ID, &p)
+	c := places.Shards()[shard].LockKey(packed, f.id, &f.period)
 	defer c.Unlock()
 	if c.Slot == nil {
 		return !kept
@@ -230,7 +233,7 @@ func (f *Flight) Attach(kept bool) (ok bool) {
 }
 
 // Make implements [states.Beside].
-func (f *Flight) Make() error { return f.of.Make(f.key) }
+func (f *Flight) Make() error { return f.of.Make(f.id, &f.period) }
 
 // Detach implements [states.Beside]: Places.Hold decides on the places again, without a lock.
 func (f *Flight) Detach() (idle bool) {

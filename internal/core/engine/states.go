@@ -64,12 +64,8 @@ func empty[S any](states.Key) *S { return new(S) }
 func (s *States[S]) Lock(
 	id string, scaleMs int64, create bool, asOf int64,
 ) (states.Locked[S], error) {
-	return s.Table.Lock(s.Key(id, scaleMs), create, asOf)
-}
-
-// Key returns the key of a caller's state.
-func (s *States[S]) Key(id string, scaleMs int64) states.Key {
-	return states.Key{ID: id, Scale: cmp.Or(s.Scale, scaleMs), Plan: s.Plan, Series: s.Series}
+	k := states.Key{ID: id, Scale: cmp.Or(s.Scale, scaleMs), Plan: s.Plan, Series: s.Series}
+	return s.Table.Lock(k, create, asOf)
 }
 
 // decided completes a call after its verdict, in a state that is locked.
