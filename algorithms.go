@@ -393,7 +393,7 @@ func (b *LeakyBucket) Run(ctx context.Context, r *Request) (*Result, error) {
 func (b *LeakyBucket) Do(ctx context.Context, ops []*Op) {
 	for _, op := range ops {
 		if op.Verb != OpTake {
-			b.do(ctx, op)
+			b.do(ctx, op, &b.in)
 			continue
 		}
 		op.Err = b.catchUp(op, &b.in)

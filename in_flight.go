@@ -102,7 +102,7 @@ func (s *InFlight) Do(ctx context.Context, ops []*Op) {
 				op.Err = held.Release(ctx)
 			}
 		default:
-			s.do(ctx, op)
+			s.do(ctx, op, &s.in)
 		}
 	}
 }

@@ -383,16 +383,12 @@ func (s *stateStrategy[S]) describe(c Counter, a About) { s.reader.describe(c, s
 // Do implements [Counter].
 func (s *stateStrategy[S]) Do(ctx context.Context, ops []*Op) {
 	for _, op := range ops {
-		s.do(ctx, op)
+		if op.Verb == OpHits && s.list != nil {
+			op.Hits, op.Err = s.hits(&op.Request)
+		} else {
+			s.do(ctx, op, &s.in)
+		}
 	}
-}
-
-func (s *stateStrategy[S]) do(ctx context.Context, op *Op) {
-	if op.Verb == OpHits && s.list != nil {
-		op.Hits, op.Err = s.hits(&op.Request)
-		return
-	}
-	s.reader.do(ctx, op, &s.in)
 }
 
 // hits lists the admissions that count.
