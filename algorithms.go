@@ -381,8 +381,8 @@ func (l *Limiter) LeakyBucket(length int) *LeakyBucket {
 
 // Run implements [Strategy], and waits. It fails as [Limiter.CheckRate] does, and with ctx.
 func (b *LeakyBucket) Run(ctx context.Context, r *Request) (*Result, error) {
-	var call engine.Call
-	v, _, err := b.pass(ctx, r, &call, &b.in)
+	op := &Op{Request: *r} // which stays on the stack
+	v, _, err := b.pass(ctx, op)
 	if err != nil {
 		return nil, err
 	}
@@ -392,38 +392,30 @@ func (b *LeakyBucket) Run(ctx context.Context, r *Request) (*Result, error) {
 // Do implements [Counter]. An [OpTake] waits.
 func (b *LeakyBucket) Do(ctx context.Context, ops []*Op) {
 	for _, op := range ops {
-		if op.Verb != OpTake {
+		if op.Verb == OpTake {
+			v, now, err := b.pass(ctx, op)
+			b.decided(op, v, now, err)
+		} else {
 			b.do(ctx, op, &b.in)
-			continue
 		}
-		op.Err = b.catchUp(op, &b.in)
-		if op.Err != nil {
-			continue
-		}
-		in := &b.in
-		if op.AtOnce {
-			in = &b.atOnce
-		}
-		op.call.WantMark, op.call.WantRest = op.Keep, op.Full
-		v, now, err := b.pass(ctx, &op.Request, &op.call, in)
-		b.decided(op, v, now, err)
 	}
 }
 
-// pass returns the verdict on r once r has left the queue, and the instant of the decision.
-func (b *LeakyBucket) pass(
-	ctx context.Context, r *Request, c *engine.Call, in *engine.States[*engine.Queue],
-) (v verdict, now int64, err error) {
-	c.Params, err = b.parse(r)
+// pass returns the verdict on an op once it has left the queue, and the instant of the decision.
+func (b *LeakyBucket) pass(ctx context.Context, op *Op) (v verdict, now int64, err error) {
+	in := &b.in
+	if op.AtOnce {
+		in = &b.atOnce
+	}
+	err = b.begin(ctx, op, in)
 	if err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
 		return v, 0, err
 	}
-	c.AsOf = b.l.asOf(ctx)
 	queues := engine.Queues{States: in, Clock: &b.l.clock, Stopped: b.l.janitor.stop}
-	v, now, err = queues.Pass(ctx, r.Key, c)
+	v, now, err = queues.Pass(ctx, op.Key, &op.call)
 	if err == ErrFull || err == ErrClosed {
 		err = b.l.fail(err)
 	}

@@ -140,20 +140,21 @@ func (s *reader) parse(r *Request) (p params, err error) {
 
 // do does an op in the store that s counts in.
 func (s *reader) do(ctx context.Context, op *Op, in engine.Store) {
-	op.Err = s.catchUp(op, in)
-	if op.Err != nil {
-		return
-	}
 	switch op.Verb {
 	case OpTake, OpPeek:
 		s.decide(ctx, op, in)
 	case OpReturn, OpCharge, OpReset:
 		op.Err = s.change(op, in)
+	case OpCatchUp:
+		p, err := s.parse(&op.Request)
+		if err == nil && op.Backlog != nil {
+			err = s.catchUp(op, p, in)
+		}
+		op.Err = err
 	case OpResetPrefix:
 		op.Err = s.resetPrefix(ctx, op, in)
 	case OpForecast:
 		op.Err = s.forecast(op, in)
-	case OpCatchUp:
 	default:
 		op.Err = op.Unsupported(&s.about)
 	}
@@ -161,7 +162,7 @@ func (s *reader) do(ctx context.Context, op *Op, in engine.Store) {
 
 // decide does an OpTake or an OpPeek.
 func (s *reader) decide(ctx context.Context, op *Op, in engine.Store) {
-	v, now, err := verdict{}, int64(0), s.begin(ctx, op)
+	v, now, err := verdict{}, int64(0), s.begin(ctx, op, in)
 	switch {
 	case err != nil:
 	case op.Verb == OpPeek:
@@ -174,14 +175,18 @@ func (s *reader) decide(ctx context.Context, op *Op, in engine.Store) {
 	s.decided(op, v, now, err)
 }
 
-// begin begins the call of a decision: it parses the request, unless a look has done so.
-func (s *reader) begin(ctx context.Context, op *Op) (err error) {
+// begin begins the call of a decision: it parses the request, unless a look has done so, and
+// catches up with a Backlog.
+func (s *reader) begin(ctx context.Context, op *Op, in engine.Store) (err error) {
 	c := &op.call
 	if op.Verb == OpPeek || !op.Deciding || op.Keep {
 		c.Slot = nil
 	}
 	if c.Slot == nil {
 		c.Params, err = s.parse(&op.Request)
+	}
+	if op.Backlog != nil && op.Verb == OpTake && err == nil {
+		err = s.catchUp(op, c.Params, in)
 	}
 	c.AsOf, c.WantMark, c.WantRest, c.Deciding = s.l.asOf(ctx), op.Keep, op.Full, op.Deciding
 	return err
@@ -264,17 +269,10 @@ func (s *reader) forecast(op *Op, in engine.Store) error {
 	return nil
 }
 
-// catchUp catches up with the Backlog of an op, if that is to do so. catchUp never lowers a count,
-// nor raises one to a count that has expired.
-func (s *reader) catchUp(op *Op, in engine.Store) error {
+// catchUp catches up with the Backlog of an op, at the params of its request. It never lowers a
+// count, nor raises one to a count that has expired.
+func (s *reader) catchUp(op *Op, p params, in engine.Store) (err error) {
 	b := op.Backlog
-	if b == nil || op.Verb != OpTake && op.Verb != OpCatchUp {
-		return nil
-	}
-	p, err := s.parse(&op.Request)
-	if err != nil {
-		return err
-	}
 	if b.Reset {
 		err = in.Reset(op.Key, p)
 	}
