@@ -16,11 +16,10 @@ import (
 // Key, the Cost and the Meta of a Request.
 type Several struct {
 	limits     []*weir.Limit
-	strategies []weir.Strategy // the same
+	attempts   Attempts // of the same, on no request
 	about      weir.About
 	leastBinds bool // of an admission the limit that binds has the least left
 	few        bool // decideFew may decide
-	abouts     []*weir.About
 }
 
 // All returns a limit that admits a hit if every one of limits does: [Decide] with a [weir.Ask] for
@@ -40,12 +39,12 @@ func All(limits ...*weir.Limit) *Several {
 	}
 	a := several(strategies)
 	a.limits, a.few = slices.Clone(limits), len(limits) <= fewLimits
-	a.about.Parts = a.abouts
-	for _, of := range a.abouts {
-		a.few = a.few && follows(a.abouts[0], of)
+	for i := range a.attempts {
+		of := a.attempts[i].about
+		a.about.Parts = append(a.about.Parts, of)
+		a.few = a.few && follows(a.about.Parts[0], of)
 	}
-	attempts := a.ask(nil, new(weir.Request))
-	if err := cmp.Or(supported(attempts, false), checkCounts(attempts)); err != nil {
+	if err := cmp.Or(supported(a.attempts, false), checkCounts(a.attempts)); err != nil {
 		panic(err.Error())
 	}
 	return a
@@ -54,13 +53,13 @@ func All(limits ...*weir.Limit) *Several {
 // several returns the Several of strategies, each of which takes a Request with numbers, or is a
 // Limit.
 func several(strategies []weir.Strategy) *Several {
-	a := &Several{strategies: strategies, leastBinds: true}
+	a := &Several{attempts: make(Attempts, len(strategies)), leastBinds: true}
 	names := make([]string, len(strategies))
 	verbs := weir.VerbsOf(weir.OpTake, weir.OpPeek, weir.OpReturn, weir.OpCharge)
 	for i, s := range strategies {
+		a.attempts[i] = NewAttempt(s)
 		of := weir.CounterOf(s).About()
 		names[i] = of.String()
-		a.abouts = append(a.abouts, of)
 		verbs &= of.Verbs
 		a.leastBinds = a.leastBinds && !of.Waits
 		a.about.Waits = a.about.Waits || of.Waits
@@ -113,10 +112,10 @@ func (a *Several) Take(ctx context.Context, key string, cost uint64) (weir.Outco
 // Hold fails as [weir.Hold] does, by the limit that denies, and with [errors.ErrUnsupported] unless
 // just one of the limits is on work in flight.
 func (a *Several) Hold(ctx context.Context, key string) (*weir.Held, error) {
-	l := getAttempts(len(a.strategies))
+	l := a.ask(&weir.Request{Key: key})
 	defer putAttempts(l)
 	held := -1
-	for i := range a.ask(*l, &weir.Request{Key: key}) {
+	for i := range *l {
 		m := &(*l)[i]
 		if !m.InFlight() {
 			continue
@@ -146,9 +145,9 @@ func (a *Several) Hold(ctx context.Context, key string) (*weir.Held, error) {
 
 // Peek returns the Outcome before a hit, and counts nothing.
 func (a *Several) Peek(ctx context.Context, key string) (weir.Outcome, error) {
-	l := getAttempts(len(a.strategies))
+	l := a.ask(&weir.Request{Key: key})
 	defer putAttempts(l)
-	for i := range a.ask(*l, &weir.Request{Key: key}) {
+	for i := range *l {
 		(*l)[i].Op.Full = true
 	}
 	by, err := l.look(ctx)
@@ -169,14 +168,14 @@ func (a *Several) Run(ctx context.Context, r *weir.Request) (*weir.Result, error
 	return weir.Run(ctx, a, r)
 }
 
-// ask makes attempts, or new ones, Attempts on r.
-func (a *Several) ask(attempts Attempts, r *weir.Request) Attempts {
-	attempts = slices.Grow(attempts[:0], len(a.strategies))[:len(a.strategies)]
-	for i, s := range a.strategies {
-		attempts[i].Op.Request = *r
-		attempts[i].ask(s)
+// ask returns Attempts on r, for putAttempts to take back.
+func (a *Several) ask(r *weir.Request) *Attempts {
+	l := getAttempts(len(a.attempts))
+	copy(*l, a.attempts)
+	for i := range *l {
+		(*l)[i].request(r)
 	}
-	return attempts
+	return l
 }
 
 func (a *Several) decide(
@@ -185,9 +184,9 @@ func (a *Several) decide(
 	if a.few && a.decideFew(ctx, &r, atOnce, &out) {
 		return out, nil
 	}
-	l := getAttempts(len(a.strategies))
+	l := a.ask(&r)
 	defer putAttempts(l)
-	for i := range a.ask(*l, &r) {
+	for i := range *l {
 		(*l)[i].Op.AtOnce, (*l)[i].Op.Full = atOnce, !atOnce
 	}
 	if err := l.decide(ctx); err != nil {
@@ -211,7 +210,7 @@ func (a *Several) decideFew(
 ) bool {
 	f := fews.Get().(*few)
 	defer f.put()
-	for _, of := range a.abouts {
+	for _, of := range a.about.Parts {
 		f.add(of.Of, of, r.Key, r.Cost, !atOnce)
 	}
 	if !f.take(ctx) {
@@ -277,11 +276,11 @@ func (a *Several) Do(ctx context.Context, ops []*weir.Op) {
 }
 
 func (a *Several) take(ctx context.Context, op *weir.Op) error {
-	l := getAttempts(len(a.strategies))
+	l := a.ask(&op.Request)
 	if !op.Keep { // else the Receipt keeps them
 		defer putAttempts(l)
 	}
-	for i := range a.ask(*l, &op.Request) {
+	for i := range *l {
 		(*l)[i].Op.Keep, (*l)[i].Op.AtOnce = op.Keep, op.AtOnce
 	}
 	if err := l.decide(ctx); err != nil {
@@ -300,9 +299,9 @@ func (a *Several) take(ctx context.Context, op *weir.Op) error {
 }
 
 func (a *Several) peek(ctx context.Context, op *weir.Op) error {
-	l := getAttempts(len(a.strategies))
+	l := a.ask(&op.Request)
 	defer putAttempts(l)
-	by, err := a.ask(*l, &op.Request).look(ctx)
+	by, err := l.look(ctx)
 	if err != nil {
 		return err
 	}
@@ -330,9 +329,11 @@ func (a *Several) giveBack(ctx context.Context, op *weir.Op) error {
 }
 
 func (a *Several) charge(ctx context.Context, r *weir.Request) error {
+	l := a.ask(r)
+	defer putAttempts(l)
 	var errs []error
-	for _, m := range a.ask(nil, r) {
-		errs = append(errs, m.charge(ctx, m.Op.Cost))
+	for i := range *l {
+		errs = append(errs, (*l)[i].charge(ctx, r.Cost))
 	}
 	return errors.Join(errs...)
 }

@@ -67,12 +67,12 @@ const (
 // NewAttempt returns an Attempt of s. With a [weir.Limit], or the Counter of one, the Limit and
 // the Duration of Request are its numbers.
 func NewAttempt(s weir.Strategy) (l Attempt) {
-	l.ask(s)
+	l.ask(s, new(weir.Request))
 	return l
 }
 
-// ask has s decide.
-func (l *Attempt) ask(s weir.Strategy) {
+// ask has s decide on r.
+func (l *Attempt) ask(s weir.Strategy, r *weir.Request) {
 	if s == nil {
 		return
 	}
@@ -80,9 +80,7 @@ func (l *Attempt) ask(s weir.Strategy) {
 	l.Op.Counter = weir.CounterOf(s)
 	l.about = l.Op.Counter.About()
 	l.burst = l.about.Burst
-	if l.about.Bound {
-		l.Op.Limit, l.Op.Duration = l.about.Numbers.Limit, l.about.Numbers.Duration
-	}
+	l.request(r)
 	switch {
 	case !l.about.Verbs.Has(weir.OpReturn):
 		l.turn = last
@@ -90,6 +88,14 @@ func (l *Attempt) ask(s weir.Strategy) {
 		l.turn = inProcess
 	default:
 		l.turn = elsewhere
+	}
+}
+
+// request has l be on r, with the numbers of a Limit in place of those of r.
+func (l *Attempt) request(r *weir.Request) {
+	l.Op.Request = *r
+	if l.about != nil && l.about.Bound {
+		l.Op.Limit, l.Op.Duration = l.about.Numbers.Limit, l.about.Numbers.Duration
 	}
 }
 
@@ -342,12 +348,6 @@ func (l *Attempt) unsupported(what string) error {
 		name = l.about.String()
 	}
 	return fmt.Errorf("limits: %s cannot %s: %w", name, what, errors.ErrUnsupported)
-}
-
-// askFor makes l the Attempt of an Ask.
-func (l *Attempt) askFor(a *weir.Ask) {
-	l.Op.Request = a.Request
-	l.ask(a.Strategy)
 }
 
 // several returns the Several that is asked, or nil.

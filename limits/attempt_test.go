@@ -243,3 +243,8 @@ func TestALimitIsPromptIfItsStrategyIs(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, weir.CounterOf(m).About().Prompt)
 }
+
+func TestAnAttemptHasTheNumbersOfItsLimit(t *testing.T) {
+	a := limits.NewAttempt(standing(t).FixedWindow().Limit(5, time.Minute))
+	assert.Equal(t, weir.Tier{Limit: 5, Duration: time.Minute}, a.Tier())
+}

@@ -39,7 +39,7 @@ func Decide(ctx context.Context, asks ...weir.Ask) (out weir.Outcome, err error)
 	l := getAttempts(len(asks))
 	defer putAttempts(l)
 	for i := range asks {
-		(*l)[i].askFor(&asks[i])
+		(*l)[i].ask(asks[i].Strategy, &asks[i].Request)
 		(*l)[i].Op.Full = true
 	}
 	if err := checkCounts(*l); err != nil {

@@ -25,7 +25,7 @@ func Reserve(ctx context.Context, asks ...weir.Ask) (*weir.Reservation, error) {
 	ops := make([]*weir.Op, len(asks))
 	for i := range asks {
 		m := &attempts[i]
-		m.askFor(&asks[i])
+		m.ask(asks[i].Strategy, &asks[i].Request)
 		if m.about == nil || !m.has(weir.OpReturn) || !m.has(weir.OpCharge) {
 			return nil, fmt.Errorf("limits: Reserve: %w", m.unsupported("refund and charge"))
 		}

@@ -24,10 +24,11 @@ func twice(l Attempts) (first, second int) {
 	for j := range l {
 		parts := l[j : j+1]
 		if of := l[j].several(); of != nil {
-			parts = of.ask(nil, &l[j].Op.Request)
+			parts = of.attempts
 		}
 		for i := range parts {
 			c := parts[i].count()
+			c.key = l[j].Op.Key
 			if c.of == nil {
 				continue
 			}
