@@ -392,7 +392,7 @@ func (l Attempts) decide(ctx context.Context) error {
 	if err := supported(l, true); err != nil {
 		return err
 	}
-	if _, err := l.Take(ctx, nil); err != nil {
+	if allowed, err := l.Take(ctx, nil); allowed || err != nil {
 		return err
 	}
 	return l.Lost()
