@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/turns"
@@ -226,7 +227,11 @@ func (l Attempts) each(
 			continue
 		}
 		l.call(ctx, verb, i)
-		if goesOn != nil && !l.allGoOn(i, goesOn) {
+		on := true
+		for m := range l.linked(i) {
+			on = (goesOn == nil || goesOn(m)) && on
+		}
+		if !on {
 			return nil
 		}
 	}
@@ -260,29 +265,23 @@ func (l Attempts) call(ctx context.Context, verb weir.Verb, i int) {
 		return
 	}
 	ops := m.room[:0]
-	for at := i; ; at = l[at].next {
-		l[at].set(verb)
-		ops = append(ops, &l[at].Op)
-		if l[at].next == 0 {
-			break
-		}
+	for of := range l.linked(i) {
+		of.set(verb)
+		ops = append(ops, &of.Op)
 	}
 	m.Op.Counter.Do(ctx, ops)
-	for at := i; ; at = l[at].next {
-		l[at].called(verb)
-		if l[at].next == 0 {
-			break
-		}
+	for of := range l.linked(i) {
+		of.called(verb)
 	}
 }
 
-// allGoOn reports whether goesOn does of the i-th Attempt, and of those that were called with it.
-func (l Attempts) allGoOn(i int, goesOn func(*Attempt) bool) bool {
-	all := goesOn(&l[i])
-	for at := l[i].next; at != 0; at = l[at].next {
-		all = goesOn(&l[at]) && all
+// linked yields the i-th Attempt, and those that group has linked to it.
+func (l Attempts) linked(i int) iter.Seq[*Attempt] {
+	return func(yield func(*Attempt) bool) {
+		for yield(&l[i]) && l[i].next != 0 {
+			i = l[i].next
+		}
 	}
-	return all
 }
 
 // Refund gives the admissions back, but Afterwards, even if ctx has ended. It fails as Lost does.
