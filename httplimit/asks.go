@@ -39,14 +39,23 @@ func newAsks(g *Guard) asks {
 	return a
 }
 
-// checkListed returns a listedError if the caller is on the deny list. It fails as
-// Guard.listed does.
+// checkListed returns a listedError if the caller is on the deny list. It also fails if the list
+// holds prefixes and the client's address cannot be extracted. A peer without an IP address, as on
+// a Unix socket, is in no prefix.
 func (a *asks) checkListed(r *http.Request) error {
-	e, listed, err := a.guard.listed(a.key, r)
-	if listed {
+	list := a.guard.cfg.DenyList
+	var addr netip.Addr
+	if list.prefixes.Load() > 0 {
+		var err error
+		addr, err = a.guard.cfg.ClientIP.Addr(r)
+		if err != nil && !errors.As(err, new(peerError)) {
+			return err
+		}
+	}
+	if e, listed := list.lookup("", a.key, addr); listed {
 		return a.listedBy(e)
 	}
-	return err
+	return nil
 }
 
 // listedBy returns the error of a caller that e lists.

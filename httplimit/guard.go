@@ -213,21 +213,6 @@ func (g *Guard) bypasses(err error) bool {
 	return g.cfg.FailOpen
 }
 
-// listed returns the entry that refuses the caller, if any. It fails if the list holds prefixes and
-// the client's address cannot be extracted. A peer without an IP address, as on a Unix socket, is
-// in no prefix.
-func (g *Guard) listed(key []byte, r *http.Request) (e DenyEntry, ok bool, err error) {
-	var addr netip.Addr
-	if g.cfg.DenyList.prefixes.Load() > 0 {
-		addr, err = g.cfg.ClientIP.Addr(r)
-		if err != nil && !errors.As(err, new(peerError)) {
-			return DenyEntry{}, false, err
-		}
-	}
-	e, ok = g.cfg.DenyList.lookup("", key, addr)
-	return e, ok, nil
-}
-
 // log writes a record if t allows it.
 func (g *Guard) log(
 	ctx context.Context, t *throttle.Throttle, level slog.Level, msg, key string, attrs ...slog.Attr,
