@@ -285,7 +285,7 @@ func (g *Guard) warnOfProxy(r *http.Request) {
 	g.unchecked.Add(-1)
 	peer, _ := parsePeer(r.RemoteAddr) // a peer without an address has the zero Addr
 	forwarded := len(r.Header["X-Forwarded-For"]) > 0 || len(r.Header["Forwarded"]) > 0
-	private := clientaddr.IsPrivate(peer) || peer.IsLoopback() && forwarded
+	private := clientaddr.IsPrivate(peer) && (forwarded || !peer.IsLoopback())
 	if !private || g.cfg.ClientIP.trusts(peer) || g.unchecked.Swap(0) <= 0 {
 		return // the last if another request logs it, or was the last to be looked at
 	}

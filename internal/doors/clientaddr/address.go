@@ -35,9 +35,8 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 var shared = netip.MustParsePrefix("100.64.0.0/10")
 
 // IsPrivate reports whether addr is in a range that is not routed on the Internet, so that a peer
-// with it may be a load balancer: private, shared (100.64.0.0/10), or link-local. Loopback
-// addresses are not among them.
+// with it may be a load balancer: private, shared (100.64.0.0/10), link-local, or loopback.
 func IsPrivate(addr netip.Addr) bool {
 	addr = Plain(addr)
-	return addr.IsPrivate() || addr.IsLinkLocalUnicast() || shared.Contains(addr)
+	return addr.IsPrivate() || addr.IsLinkLocalUnicast() || addr.IsLoopback() || shared.Contains(addr)
 }

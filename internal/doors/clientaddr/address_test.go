@@ -47,11 +47,12 @@ func TestIsPrivate(t *testing.T) {
 		"169.253.255.255": false, "169.254.0.0": true, "169.254.255.255": true, "169.255.0.0": false,
 		"172.15.255.255": false, "172.16.0.0": true, "172.31.255.255": true, "172.32.0.0": false,
 		"192.167.255.255": false, "192.168.0.0": true, "192.168.255.255": true, "192.169.0.0": false,
-		"127.0.0.1": false, "203.0.113.7": false, "224.0.0.1": false, "0.0.0.0": false,
+		"126.255.255.255": false, "127.0.0.1": true, "127.255.255.255": true, "128.0.0.0": false,
+		"203.0.113.7": false, "224.0.0.1": false, "0.0.0.0": false,
 		"fbff::1": false, "fc00::": true, "fdff::1": true, "fe7f::1": false, "fe80::1": true,
-		"fe80::1%eth0": true, "febf::1": true, "fec0::1": false, "::1": false, "2001:db8::1": false,
+		"fe80::1%eth0": true, "febf::1": true, "fec0::1": false, "::1": true, "::2": false, "2001:db8::1": false,
 		"::ffff:10.0.0.1": true, "::ffff:100.64.0.1": true, "::ffff:169.254.0.1": true,
-		"::ffff:203.0.113.7": false,
+		"::ffff:127.0.0.1": true, "::ffff:203.0.113.7": false,
 	} {
 		assert.Equal(t, want, IsPrivate(netip.MustParseAddr(text)), text)
 	}

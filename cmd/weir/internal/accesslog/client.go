@@ -209,7 +209,7 @@ func namesClient(list string) bool {
 	for one := range strings.SplitSeq(list, ",") {
 		text := []byte(strings.TrimSpace(one))
 		addr, err := netip.ParseAddr(string(withoutPort(text)))
-		if err == nil && (!hasPort(text) || !clientaddr.IsPrivate(addr) && !addr.IsLoopback()) {
+		if err == nil && (!hasPort(text) || !clientaddr.IsPrivate(addr)) {
 			return true
 		}
 	}

@@ -208,7 +208,7 @@ func (k *keyer) isOther(a accesslog.Address, caller string) bool {
 	if err != nil {
 		return true
 	}
-	if clientaddr.IsPrivate(a.Addr) || a.IsLoopback() {
+	if clientaddr.IsPrivate(a.Addr) {
 		return isPrivate(caller)
 	}
 	return !isMasked(addr, a.Addr) && !isMasked(a.Addr, addr)

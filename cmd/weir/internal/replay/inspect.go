@@ -101,7 +101,7 @@ func addressOf(caller string) string {
 
 func isPrivate(caller string) bool {
 	addr, err := netip.ParseAddr(addressOf(caller))
-	return err == nil && (clientaddr.IsPrivate(addr) || addr.IsLoopback())
+	return err == nil && clientaddr.IsPrivate(addr)
 }
 
 func mark(set *map[string]bool, key string) {
@@ -117,7 +117,7 @@ func (a *addresses) add(one accesslog.Address, key string) {
 	a.mixed = a.mixed || one.Port == "" || a.n > 0 && a.port != one.Port
 	a.port = one.Port
 	a.n++
-	if !clientaddr.IsPrivate(one.Addr) && !one.IsLoopback() {
+	if !clientaddr.IsPrivate(one.Addr) {
 		a.public++
 	}
 	mark(&a.distinct, key)
