@@ -25,9 +25,9 @@ var most = map[string][]int{
 }
 
 // mostTrips are the most functions, and their files, that each of trips may pass.
-var mostTrips = [][2]int{{33, 12}, {117, 29}, {40, 12}, {82, 24}, {47, 19}, {89, 32}, {64, 27}}
+var mostTrips = [][2]int{{33, 12}, {113, 28}, {40, 12}, {77, 24}, {47, 19}, {89, 32}, {64, 27}}
 
-const mostLines = 8_873
+const mostLines = 8_846
 
 func TestDecisionsPassFewFunctions(t *testing.T) {
 	slow.Test(t)
