@@ -59,6 +59,20 @@ func TestDenialsCanBeReadAcrossOrigins(t *testing.T) {
 	assert.Panics(t, func() { httplimit.New(weirtest.DenyAll(), cfg) })
 }
 
+// A denial has one Retry-After, Cache-Control and Content-Type, whatever was set before.
+func TestADenialReplacesFields(t *testing.T) {
+	w := httptest.NewRecorder()
+	want := http.Header{"Retry-After": {"60"}, "Cache-Control": {"no-store"},
+		"Content-Type": {"application/problem+json"}}
+	for name := range want {
+		w.Header().Set(name, "before")
+	}
+	httplimit.New(denying(100, time.Minute), hundred())(&hello{}).ServeHTTP(w, from("203.0.113.7:1"))
+	for name := range want {
+		assert.Equal(t, want[name], w.Header()[name], name)
+	}
+}
+
 func preflight(peer string) *http.Request {
 	r := httptest.NewRequest(http.MethodOptions, "/", nil)
 	r.RemoteAddr = peer

@@ -76,6 +76,29 @@ func TestOnlyTheFinalAnswerHasTheFields(t *testing.T) {
 	}
 }
 
+// A status after the final one changes no field, also an informational one.
+func TestNoFieldIsRemovedAfterTheFinalAnswer(t *testing.T) {
+	var seen []int
+	w := statuses{httptest.NewRecorder(), func(status int, h http.Header) {
+		seen = append(seen, status)
+		assert.NotEmpty(t, h["Ratelimit"], status)
+	}}
+	httplimit.New(admitting(1, time.Minute), hundred())(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusTeapot)
+			w.WriteHeader(http.StatusEarlyHints)
+		})).ServeHTTP(w, from("203.0.113.7:1"))
+	assert.Equal(t, []int{http.StatusTeapot, http.StatusEarlyHints}, seen)
+}
+
+// statuses reports each status that is written, with the header then.
+type statuses struct {
+	http.ResponseWriter
+	report func(status int, h http.Header)
+}
+
+func (s statuses) WriteHeader(status int) { s.report(status, s.Header()) }
+
 // Flush returns the error of the underlying writer, with and without CountIf.
 func TestFlushReturnsTheErrorOfTheWriterWithin(t *testing.T) {
 	broken := errors.New("broken pipe")
