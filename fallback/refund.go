@@ -123,7 +123,7 @@ func (b *refund) fromPrimary(taken *weir.Result, counts bool) *visit {
 // returnLate has primary give back what a late call has admitted, whose caller was denied or has
 // left. That is a visit of its own: the call is another late one.
 func returnLate(ctx context.Context, late *visit, admitted *weir.Result) {
-	b := &refund{v: visit{f: late.f, b: late.b, judge: late.b, a: late.a, r: late.r,
+	b := &refund{v: visit{f: late.f, b: late.b, a: late.a, r: late.r,
 		began: late.f.cfg.Now(), kept: late.kept, asked: new(weir.Op)}}
 	v := b.fromPrimary(admitted, true)
 	b.finish(ctx, v.callBy(ctx, do))

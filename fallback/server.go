@@ -236,8 +236,8 @@ func (s *server) ended(v *visit, took time.Duration, err error) error {
 		s.failures.Add(1)
 		failure = err
 	}
-	if v.judge != nil {
-		s.notify(v.judge.Record(s.cfg.Now(), failure))
+	if !v.peeks {
+		s.notify(v.b.Record(s.cfg.Now(), failure))
 	}
 	if err == nil {
 		return nil

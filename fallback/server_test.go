@@ -44,8 +44,8 @@ func stats(s *server) (st Stats) {
 
 // call makes a call of s.
 func (s *server) call(ctx context.Context, b *breaker, op func(context.Context) error) error {
-	v := &visit{f: &Fallback{server: s, cfg: s.cfg}, b: cmp.Or(b, s.one), judge: b, a: new(account),
-		r: &weir.Request{Key: "a"}, began: time.Now()}
+	v := &visit{f: &Fallback{server: s, cfg: s.cfg}, b: cmp.Or(b, s.one), peeks: b == nil,
+		a: new(account), r: &weir.Request{Key: "a"}, began: time.Now()}
 	return v.call(ctx, op)
 }
 

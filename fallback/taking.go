@@ -39,7 +39,7 @@ func take(ctx context.Context, f *Fallback, op *weir.Op) *visit {
 	v := t.v.open(f, &op.Request, time.Time{})
 	v.asked, v.task, v.op.Verb, v.op.Full = op, t, op.Verb, op.Full
 	if !takes {
-		v.judge = nil
+		v.peeks = true
 		return v
 	}
 	v.takes = t

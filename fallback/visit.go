@@ -13,7 +13,6 @@ import (
 type visit struct {
 	f     *Fallback
 	b     *breaker
-	judge *breaker // b; nil: how the call of primary ends is ignored
 	a     *account // not removed before close
 	r     *weir.Request
 	asked *weir.Op // by the caller; nil: a reset, or work in flight
@@ -25,6 +24,7 @@ type visit struct {
 	late  *pending // a call of primary that may outlast the visit
 	kept  *kept    // of an OpTake with a Receipt, and of an OpReturn by one; else nil
 
+	peeks   bool // an OpPeek: the breaker ignores how the call of primary ends
 	hurried bool // the caller waits for less than Timeout
 
 	op  weir.Op // of primary, for the op that was asked
@@ -45,7 +45,7 @@ type task interface {
 // answer comes before that instant.
 func (v *visit) open(f *Fallback, r *weir.Request, reset time.Time) *visit {
 	v.f, v.b = f, f.server.breaker(r.Key) // first, as Partition may panic
-	v.judge, v.began = v.b, f.cfg.Now()
+	v.began = f.cfg.Now()
 	// of a Calendar: a caller has one account, whatever the Duration
 	if w := f.about.Window; w > 0 && r.Duration != w {
 		own := *r
@@ -61,10 +61,9 @@ func (v *visit) close() { v.a.users.Add(-1) }
 func (v *visit) period() period { return period{v.f, v.r} }
 
 // permits reports whether primary is to be called. If the breaker is open it starts a probe, if one
-// is due. A visit that the breaker does not judge, of an OpPeek, starts none, and finds out nothing
-// while primary is still to be charged.
+// is due. An OpPeek starts none, and finds out nothing while primary is still to be charged.
 func (v *visit) permits() bool {
-	if v.judge == nil {
+	if v.peeks {
 		return v.b.Closed() && v.backlog() == nil
 	}
 	closed := v.b.Closed()
