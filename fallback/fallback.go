@@ -224,15 +224,12 @@ func (f *Fallback) Run(ctx context.Context, r *weir.Request) (*weir.Result, erro
 // Do implements weir.Counter. The primaries of several ops are called together, if they have one
 // Store.
 func (f *Fallback) Do(ctx context.Context, ops []*weir.Op) {
-	switch alone := slices.ContainsFunc(ops, isAlone); {
-	case len(ops) > 1 && (alone || f.about.Store == nil):
-		for i := range ops {
-			f.Do(ctx, ops[i:i+1])
-		}
-	case alone:
-		f.of(ops[0]).one(ctx, ops[0])
-	default:
+	if len(ops) == 1 || f.about.Store != nil && !slices.ContainsFunc(ops, isAlone) {
 		f.decide(ctx, ops)
+		return
+	}
+	for i := range ops {
+		f.decide(ctx, ops[i:i+1])
 	}
 }
 
@@ -241,8 +238,9 @@ var joinable = weir.VerbsOf(weir.OpTake, weir.OpPeek, weir.OpReturn, weir.OpChar
 
 func isAlone(op *weir.Op) bool { return !joinable.Has(op.Verb) }
 
-// decide does ops of Fallbacks on primaries of one Store, with one Timeout. Each is decided as by
-// itself, but the calls of the primaries are one.
+// decide does ops of Fallbacks on primaries of one Store, with one Timeout, or one op. An op whose
+// Counter is no Fallback is one of f. Each is decided as by itself, but the calls of the primaries
+// are one.
 func (f *Fallback) decide(ctx context.Context, ops []*weir.Op) {
 	var called []*visit
 	defer func() {
@@ -251,7 +249,11 @@ func (f *Fallback) decide(ctx context.Context, ops []*weir.Op) {
 		}
 	}()
 	for _, op := range ops {
-		v := f.of(op).begin(ctx, op)
+		of, ok := op.Counter.(*Fallback)
+		if !ok {
+			of = f
+		}
+		v := of.begin(ctx, op)
 		if v == nil {
 			continue
 		}
@@ -268,15 +270,7 @@ func (f *Fallback) decide(ctx context.Context, ops []*weir.Op) {
 	}
 }
 
-// of returns the Fallback that does an op: f, or another one with its Store.
-func (f *Fallback) of(op *weir.Op) *Fallback {
-	if of, ok := op.Counter.(*Fallback); ok {
-		return of
-	}
-	return f
-}
-
-// one does one op.
+// one does an op that is alone.
 func (f *Fallback) one(ctx context.Context, op *weir.Op) {
 	switch op.Verb {
 	case weir.OpReset:
@@ -308,6 +302,10 @@ func (f *Fallback) one(ctx context.Context, op *weir.Op) {
 func (f *Fallback) begin(ctx context.Context, op *weir.Op) (v *visit) {
 	// A call of primary that fails takes this path: begin, do and failed (visit.go), ended
 	// (server.go), depart, finish and runLocal (taking.go).
+	if isAlone(op) {
+		f.one(ctx, op)
+		return nil
+	}
 	op.Err = f.validate(ctx, &op.Request)
 	switch {
 	case op.Err != nil:
