@@ -286,8 +286,11 @@ func (g *Guard) warnOfProxy(r *http.Request) {
 	peer, _ := parsePeer(r.RemoteAddr) // a peer without an address has the zero Addr
 	forwarded := len(r.Header["X-Forwarded-For"]) > 0 || len(r.Header["Forwarded"]) > 0
 	private := clientaddr.IsPrivate(peer) && (forwarded || !peer.IsLoopback())
-	if !private || g.cfg.ClientIP.trusts(peer) || g.unchecked.Swap(0) <= 0 {
-		return // the last if another request logs it, or was the last to be looked at
+	if !private || g.cfg.ClientIP.trusts(peer) {
+		return
+	}
+	if g.unchecked.Swap(0) <= 0 {
+		return // another request logs it, or was the last to be looked at
 	}
 	field := "Extractor"
 	if _, ok := findIP(g.cfg.Extractor); !ok {
