@@ -1,7 +1,6 @@
 package limits
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +43,7 @@ func All(limits ...*weir.Limit) *Several {
 		a.about.Parts = append(a.about.Parts, of)
 		a.few = a.few && follows(a.about.Parts[0], of)
 	}
-	if err := cmp.Or(supported(a.attempts, false), checkCounts(a.attempts)); err != nil {
+	if err := check(a.attempts); err != nil {
 		panic(err.Error())
 	}
 	return a
@@ -58,7 +57,7 @@ func several(strategies []weir.Strategy) *Several {
 	verbs := weir.VerbsOf(weir.OpTake, weir.OpPeek, weir.OpReturn, weir.OpCharge)
 	for i, s := range strategies {
 		a.attempts[i] = NewAttempt(s)
-		of := weir.CounterOf(s).About()
+		of := a.attempts[i].about
 		names[i] = of.String()
 		verbs &= of.Verbs
 		a.leastBinds = a.leastBinds && !of.Waits

@@ -82,3 +82,21 @@ func TestAllThatCannotHold(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, out.TotalRequests)
 }
+
+// Nobody could release what a call takes that returns no Held: it fails, and counts nothing.
+func TestNoCallTakesWhatNobodyReleases(t *testing.T) {
+	l := standing(t)
+	jobs, rate := l.InFlight().Limit(2), l.SlidingLog().Limit(3, time.Minute)
+	tenant, ctx := limits.All(rate, jobs), t.Context()
+	assert.False(t, tenant.Allow("acme"))
+	_, err := tenant.Take(ctx, "acme", 1)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	_, err = tenant.Run(ctx, &weir.Request{Key: "acme"})
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	_, err = limits.Decide(ctx, rate.For("acme"), jobs.For("acme"))
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	out, err := tenant.Peek(ctx, "acme")
+	require.NoError(t, err)
+	assert.Zero(t, out.TotalRequests)
+	assert.EqualValues(t, 2, out.Left)
+}

@@ -94,7 +94,7 @@ func (l *Attempt) ask(s weir.Strategy, r *weir.Request) {
 // request has l be on r, with the numbers of a Limit in place of those of r.
 func (l *Attempt) request(r *weir.Request) {
 	l.Op.Request = *r
-	if l.about != nil && l.about.Bound {
+	if l.about.Bound {
 		l.Op.Limit, l.Op.Duration = l.about.Numbers.Limit, l.about.Numbers.Duration
 	}
 }

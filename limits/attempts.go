@@ -386,10 +386,13 @@ func (l Attempts) CountOnce() {
 	}
 }
 
-// decide is Take, which fails if a denied request could not be given back.
+// decide is Take, which fails if a denied request could not be given back, and if work in flight was
+// to be taken that nobody would release.
 func (l Attempts) decide(ctx context.Context) error {
-	if err := supported(l, true); err != nil {
-		return err
+	for i := range l {
+		if m := &l[i]; m.InFlight() && !m.holds {
+			return m.about.Unreleasable(m.name())
+		}
 	}
 	if allowed, err := l.Take(ctx, nil); allowed || err != nil {
 		return err

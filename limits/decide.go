@@ -42,7 +42,7 @@ func Decide(ctx context.Context, asks ...weir.Ask) (out weir.Outcome, err error)
 		(*l)[i].ask(asks[i].Strategy, &asks[i].Request)
 		(*l)[i].Op.Full = true
 	}
-	if err := checkCounts(*l); err != nil {
+	if err := check(*l); err != nil {
 		return out, err
 	}
 	if err := l.decide(ctx); err != nil {
@@ -85,23 +85,20 @@ func decideFew(ctx context.Context, asks []weir.Ask, out *weir.Outcome) bool {
 	return true
 }
 
-// supported fails if there is no Strategy, if two of them cannot give back, or if they take of one
-// whose places nobody would release.
-func supported(l Attempts, takes bool) error {
+// check fails if there is no Strategy, if two of them cannot give back, or if two are on one count.
+func check(l Attempts) error {
 	first := -1
 	for i := range l {
 		switch m := &l[i]; {
 		case m.about == nil:
 			return fmt.Errorf("limits: ask %d has no Strategy: %w", i, errors.ErrUnsupported)
-		case takes && m.InFlight() && !m.holds:
-			return m.about.Unreleasable(m.name())
 		case m.turn == last && first >= 0:
 			return fmt.Errorf("limits: two strategies decide last: %w", l[first].unsupported("refund"))
 		case m.turn == last:
 			first = i
 		}
 	}
-	return nil
+	return checkCounts(l)
 }
 
 // pooled are Attempts for one decision.

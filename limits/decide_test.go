@@ -407,8 +407,6 @@ func TestDecideNeedsStrategies(t *testing.T) {
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	_, err = limits.Reserve(context.Background(), ask(nil, "k", 5, 1))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
-	_, err = limits.AllOf(s, nil).Run(context.Background(), &weir.Request{Key: "k"})
-	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
 
 // What is given back to an admission by All is no more than it took.

@@ -31,7 +31,7 @@ func Reserve(ctx context.Context, asks ...weir.Ask) (*weir.Reservation, error) {
 		}
 		m.Op.Keep, m.Op.Full, ops[i] = true, true, &m.Op
 	}
-	if err := checkCounts(attempts); err != nil {
+	if err := check(attempts); err != nil {
 		return nil, err
 	}
 	if err := attempts.decide(ctx); err != nil {

@@ -106,7 +106,7 @@ var named = []namedMutant{
 		"if len(actual) != len(v.ops) {", "if len(actual) < len(v.ops) {",
 		"limits", "TestCommitEachOfMoreOrFewerCosts"},
 	{"an All of two that cannot give back is no mistake", "limits/decide.go",
-		"case m.turn == last && first >= 0:", "case m.turn == last && first >= 0 && takes:",
+		"case m.turn == last && first >= 0:", "case m.turn == last && first > 0:",
 		"limits", "TestAllOfTwoThatCannotGiveBack"},
 	{"metadata is nested deeper than its bound", "rules/metadata.go",
 		"if depth > maxDepth {", "if depth > 10*maxDepth {", "rules", "TestDepthIsBounded"},
