@@ -43,11 +43,14 @@ func (l Attempts) Take(ctx context.Context, tolerate func(error) bool) (bool, er
 		together = together && here && !m.Advisory && m.has(weir.OpTakeAll) &&
 			m.about.Store == l[0].about.Store
 	}
+	if together && !measured { // as most often
+		if allowed, ok := l.takeAll(ctx); ok {
+			return allowed, nil
+		}
+	}
 	switch {
 	case measured:
 		l.measure(ctx)
-	case together && l.takeAll(ctx): // as most often
-		return !l.denied(), nil
 	case here && l.admit(ctx):
 		return true, nil
 	case here && len(l) == 1:
@@ -71,9 +74,9 @@ func (l Attempts) Take(ctx context.Context, tolerate func(error) bool) (bool, er
 // ended reports whether ctx has ended. It looks at ctx at every 64th of many Attempts only.
 func ended(ctx context.Context, i int) bool { return (i+1)%64 == 0 && ctx.Err() != nil }
 
-// takeAll takes from limits of one Store, all or none. It reports false, and has taken nothing,
-// where that is to be done one by one.
-func (l Attempts) takeAll(ctx context.Context) bool {
+// takeAll takes from limits of one Store, all or none; ok is false, and nothing was taken, where
+// that is to be done one by one.
+func (l Attempts) takeAll(ctx context.Context) (allowed, ok bool) {
 	ops := l[0].room[:0]
 	for i := range l {
 		l[i].Op.Verb = weir.OpTakeAll
@@ -82,7 +85,7 @@ func (l Attempts) takeAll(ctx context.Context) bool {
 	l[0].Op.Counter.Do(ctx, ops)
 	if l[0].Op.Err != nil {
 		l[0].Op.Err = nil
-		return false
+		return false, false
 	}
 	verb := weir.OpTake
 	for i := range l {
@@ -93,17 +96,7 @@ func (l Attempts) takeAll(ctx context.Context) bool {
 	for i := range l {
 		l[i].called(verb)
 	}
-	return true
-}
-
-// denied reports whether one denies its Request.
-func (l Attempts) denied() bool {
-	for i := range l {
-		if l[i].Denies() {
-			return true
-		}
-	}
-	return false
+	return verb == weir.OpTake, true
 }
 
 // admit takes from limits that are all in this process. It reports whether each admits, and ends at
