@@ -387,6 +387,6 @@ func (s *reader) check(m *Limit) error {
 	if err := checkDuration(m.d); err != nil {
 		return err
 	}
-	_, err := s.prepare(params{Scale: m.d.Milliseconds(), Limit: int64(min(m.n, s.most)), Cost: 1})
+	_, err := s.params(m.n, m.d)
 	return err
 }

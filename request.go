@@ -43,11 +43,9 @@ type reader struct {
 	one       params // of a hit, of a bound strategy
 }
 
-// params returns the params of a hit of a bound strategy.
-func (s *reader) params() params {
-	p := params{Scale: s.duration.Milliseconds(), Limit: int64(min(s.limit, s.most)), Cost: 1}
-	p, _ = s.prepare(p) // check has found it right
-	return p
+// params returns the params of a hit, held against n in d.
+func (s *reader) params(n uint64, d time.Duration) (params, error) {
+	return s.prepare(params{Scale: d.Milliseconds(), Limit: int64(min(n, s.most)), Cost: 1})
 }
 
 // prepare completes p.

@@ -102,7 +102,7 @@ func (s *slotStrategy) About() *About { return &s.about }
 func (s *slotStrategy) describe(c Counter, a About) {
 	a.Store, a.Verbs = s.l, VerbsOf(OpTakeAll)
 	if s.bound {
-		s.one = s.params()
+		s.one, _ = s.params(s.limit, s.duration) // check has found them right
 	}
 	s.reader.describe(c, s.in.Keys, a)
 }
