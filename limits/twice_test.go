@@ -155,3 +155,19 @@ func TestNoCountIsAskedTwiceOfMany(t *testing.T) {
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, out.TotalRequests)
 }
+
+// countless is a refundable that does not say where it counts.
+type countless struct{ refundable }
+
+func (s *countless) About() *weir.About {
+	a := *s.refundable.About()
+	a.Of, a.Counts = s, nil
+	return &a
+}
+
+func TestCountsThatAreNotKnownMayBeTwo(t *testing.T) {
+	s := &countless{refundable{result: weir.Result{State: weir.Allow}}}
+	out, err := limits.Decide(t.Context(), ask(s, "a", 5, 1), ask(s, "a", 5, 1))
+	require.NoError(t, err)
+	assert.True(t, out.Allowed())
+}
