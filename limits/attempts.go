@@ -379,8 +379,8 @@ func (l Attempts) CountOnce() {
 	}
 }
 
-// decide is Take, which fails if a denied request could not be given back, and if work in flight was
-// to be taken that nobody would release.
+// decide is Take, which fails if a denied request could not be given back, and if work in flight
+// was to be taken that nobody would release.
 func (l Attempts) decide(ctx context.Context) error {
 	for i := range l {
 		if m := &l[i]; m.InFlight() && !m.holds {

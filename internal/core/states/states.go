@@ -140,9 +140,9 @@ func (t *Table[S]) hash(k Key) uint64 {
 // Lock returns the state of a key, locked, and reads the clock. If there is none it makes one if
 // create is set, and otherwise returns an empty one. Only making one fails, with room.ErrFull.
 //
-// Now is asOf, if that is before the reading, and not before the last use. A state that was not used
-// yet may be the second of its key, and is decided on as of the reading: what the first one counted
-// does not count from a reading on at which it was removed.
+// Now is asOf, if that is before the reading, and not before the last use. A state that was not
+// used yet may be the second of its key, and is decided on as of the reading: what the first one
+// counted does not count from a reading on at which it was removed.
 func (t *Table[S]) Lock(k Key, create bool, asOf int64) (Locked[S], error) {
 	for {
 		e, now, err := t.lock(k, create)
