@@ -97,3 +97,28 @@ func TestAFrozenServerAndOneCaller(t *testing.T) {
 		})
 	}
 }
+
+// InstancesFunc is called with no lock held: it may use the Fallback, for the same caller too.
+func TestInstancesFuncMayUseTheFallback(t *testing.T) {
+	limiter := limiterOn(t, nil)
+	var f *fallback.Fallback
+	asks := false
+	f = newFallback(t, primaryFunc(func(context.Context) (*weir.Result, error) {
+		return nil, errDown
+	}), limiter.FixedWindow(), fallback.Config{MinCalls: 1, Stall: -1, InstancesFunc: func() int {
+		if asks {
+			asks = false
+			_, err := f.Run(t.Context(), &hour)
+			assert.NoError(t, err)
+		}
+		return 1
+	}})
+	for _, verb := range []weir.Verb{weir.OpTake, weir.OpPeek, weir.OpCharge, weir.OpReturn} {
+		asks = true
+		op := &weir.Op{Verb: verb, Request: hour, Result: weir.Result{State: weir.Allow,
+			TotalRequests: 1, ExpiresAt: time.Now().Add(time.Hour)}}
+		f.Do(t.Context(), []*weir.Op{op})
+		assert.NoError(t, op.Err, verb)
+		assert.False(t, asks, verb)
+	}
+}

@@ -35,7 +35,7 @@ func newCharge(f *Fallback, op *weir.Op) *visit {
 }
 
 func (c *charge) finish(ctx context.Context, err error) {
-	v := &c.v
+	v, n := &c.v, uint64(c.v.f.Instances())
 	v.a.mu.Lock()
 	defer v.a.mu.Unlock()
 	if c.another {
@@ -43,9 +43,9 @@ func (c *charge) finish(ctx context.Context, err error) {
 	}
 	switch err {
 	case nil:
-		c.counted(ctx, v.own())
+		c.counted(ctx, v.own(n))
 	case errUndecided:
-		err = c.owed(ctx, v.own())
+		err = c.owed(ctx, v.own(n))
 	}
 	v.asked.Err = err
 }

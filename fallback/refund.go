@@ -80,9 +80,9 @@ func (b *refund) fromLocal(
 ) *visit {
 	v, f, a := &b.v, b.v.f, b.v.a
 	counted, cost := taken.ExpiresAt.After(f.ledger.unrecordedNow().until), costOf(v.r)
+	n := uint64(f.Instances())
 	a.mu.Lock()
-	owed := a.debts.Refund(cost, f.cfg.Now())
-	own := v.own()
+	owed, own := a.debts.Refund(cost, f.cfg.Now()), v.own(n)
 	if owed > 0 {
 		own.inWindow(owed).takeBack(algorithm.Never)
 	}

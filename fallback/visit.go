@@ -192,9 +192,10 @@ func (v *visit) locally(op *weir.Op, decide func(own shared) error) (weir.Source
 		op.Result = v.policy()
 		return weir.FromOnFail, nil
 	}
+	n := uint64(v.f.Instances())
 	v.a.mu.Lock()
 	defer v.a.mu.Unlock()
-	own := v.own()
+	own := v.own(n)
 	op.Request = *own.r
 	if err := decide(own); err != nil {
 		return weir.Nowhere, fmt.Errorf("fallback: local cannot decide either: %w", err)
@@ -203,11 +204,9 @@ func (v *visit) locally(op *weir.Op, decide func(own shared) error) (weir.Source
 	return weir.FromLocal, nil
 }
 
-// own returns the request with local's share of its limit, or with an earlier, smaller share of the
-// same period. The account is locked.
-func (v *visit) own() shared {
-	return v.share(v.a.sharing.among(uint64(v.f.Instances()), v.f.cfg.Now()))
-}
+// own returns the request with local's share of its limit, one of n, or with an earlier, smaller
+// share of the same period. The account is locked.
+func (v *visit) own(n uint64) shared { return v.share(v.a.sharing.among(n, v.f.cfg.Now())) }
 
 // share returns the request with one nth of its limit.
 func (v *visit) share(n uint64) shared {
