@@ -113,7 +113,8 @@ func (s shared) countCalls(ctx context.Context, op *weir.Op) (decided bool, err 
 // period that res is of: as a debt, unless primary counts the request.
 func (s shared) recordDebt(res *weir.Result) {
 	v, a, cost := s.v, s.v.a, costOf(s.v.r)
-	now, until := v.f.cfg.Now(), time.Time{}
+	now := v.f.cfg.Now()
+	var until time.Time
 	if v.f.windows != nil {
 		until = s.inWindow(cost).end()
 	} else {
