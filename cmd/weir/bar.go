@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirgo/weir/cmd/weir/internal/replay"
-	"github.com/weirgo/weir/cmd/weir/internal/screen"
+	"github.com/weirgo/weir/cmd/weir/internal/analyse/replay"
+	"github.com/weirgo/weir/cmd/weir/internal/cli/screen"
 )
 
 // bar is a progress bar on one line of a terminal. The zero bar shows nothing.

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
-	"github.com/weirgo/weir/cmd/weir/internal/rule"
-	"github.com/weirgo/weir/cmd/weir/internal/servercmd"
+	"github.com/weirgo/weir/cmd/weir/internal/cli/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/serve/servercmd"
 )
 
 // The shell offers the values of a flag, and each of them is accepted by the command.

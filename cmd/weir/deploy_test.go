@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v4"
 
-	"github.com/weirgo/weir/cmd/weir/internal/servercmd"
+	"github.com/weirgo/weir/cmd/weir/internal/serve/servercmd"
 )
 
 const deploy = "../../examples/deploy/"

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/cmd/weir/internal/replay"
-	"github.com/weirgo/weir/cmd/weir/internal/screen"
+	"github.com/weirgo/weir/cmd/weir/internal/analyse/replay"
+	"github.com/weirgo/weir/cmd/weir/internal/cli/screen"
 )
 
 // TestATailReadsWhatIsWritten writes to a file in pieces, and has it rotated and cut.

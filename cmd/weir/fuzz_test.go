@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirgo/weir/cmd/weir/internal/replay"
-	"github.com/weirgo/weir/cmd/weir/internal/report"
-	"github.com/weirgo/weir/cmd/weir/internal/rule"
-	"github.com/weirgo/weir/cmd/weir/internal/screen"
+	"github.com/weirgo/weir/cmd/weir/internal/analyse/replay"
+	"github.com/weirgo/weir/cmd/weir/internal/analyse/report"
+	"github.com/weirgo/weir/cmd/weir/internal/cli/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/cli/screen"
 )
 
 // FuzzReplay checks that, for any log, replay counts every line once and every form of the report

@@ -17,9 +17,9 @@ import (
 	"io"
 	"os"
 
-	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
+	"github.com/weirgo/weir/cmd/weir/internal/analyse/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
-	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/cli/rule"
 )
 
 // startHere is what the help begins with, in the order of use.

@@ -9,7 +9,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
-	"github.com/weirgo/weir/cmd/weir/internal/servercmd"
+	"github.com/weirgo/weir/cmd/weir/internal/serve/servercmd"
 )
 
 func TestMain(m *testing.M) {

@@ -22,10 +22,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/cmd/weir/internal/analyse/report"
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
-	"github.com/weirgo/weir/cmd/weir/internal/proxy"
-	"github.com/weirgo/weir/cmd/weir/internal/report"
-	"github.com/weirgo/weir/cmd/weir/internal/servercmd"
+	"github.com/weirgo/weir/cmd/weir/internal/serve/proxy"
+	"github.com/weirgo/weir/cmd/weir/internal/serve/servercmd"
 	"github.com/weirgo/weir/internal/testkit/slow"
 )
 

@@ -13,12 +13,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
+	"github.com/weirgo/weir/cmd/weir/internal/analyse/accesslog"
+	"github.com/weirgo/weir/cmd/weir/internal/analyse/replay"
+	"github.com/weirgo/weir/cmd/weir/internal/analyse/report"
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
-	"github.com/weirgo/weir/cmd/weir/internal/replay"
-	"github.com/weirgo/weir/cmd/weir/internal/report"
-	"github.com/weirgo/weir/cmd/weir/internal/rule"
-	"github.com/weirgo/weir/cmd/weir/internal/screen"
+	"github.com/weirgo/weir/cmd/weir/internal/cli/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/cli/screen"
 )
 
 const replayLong = `Replay runs the requests of access logs through limits, with the times of the log

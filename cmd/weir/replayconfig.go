@@ -13,11 +13,11 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
+	"github.com/weirgo/weir/cmd/weir/internal/analyse/accesslog"
+	"github.com/weirgo/weir/cmd/weir/internal/analyse/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
-	"github.com/weirgo/weir/cmd/weir/internal/replay"
-	"github.com/weirgo/weir/cmd/weir/internal/routes"
-	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/cli/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/serve/routes"
 )
 
 type replayFlags struct {

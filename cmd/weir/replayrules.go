@@ -6,11 +6,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirgo/weir/cmd/weir/internal/analyse/endpoint"
+	"github.com/weirgo/weir/cmd/weir/internal/analyse/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
-	"github.com/weirgo/weir/cmd/weir/internal/endpoint"
-	"github.com/weirgo/weir/cmd/weir/internal/replay"
-	"github.com/weirgo/weir/cmd/weir/internal/rule"
-	"github.com/weirgo/weir/cmd/weir/internal/screen"
+	"github.com/weirgo/weir/cmd/weir/internal/cli/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/cli/screen"
 	"github.com/weirgo/weir/rules"
 )
 

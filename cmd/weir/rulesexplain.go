@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirgo/weir/cmd/weir/internal/analyse/replay"
+	"github.com/weirgo/weir/cmd/weir/internal/check/rulestest"
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
-	"github.com/weirgo/weir/cmd/weir/internal/replay"
-	"github.com/weirgo/weir/cmd/weir/internal/rulestest"
-	"github.com/weirgo/weir/cmd/weir/internal/screen"
+	"github.com/weirgo/weir/cmd/weir/internal/cli/screen"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/rules"
 )

@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirgo/weir/cmd/weir/internal/check/rulestest"
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
-	"github.com/weirgo/weir/cmd/weir/internal/rulestest"
-	"github.com/weirgo/weir/cmd/weir/internal/screen"
+	"github.com/weirgo/weir/cmd/weir/internal/cli/screen"
 	"github.com/weirgo/weir/rules"
 )
 

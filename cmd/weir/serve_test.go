@@ -45,7 +45,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/weirgo/weir/cmd/weir/internal/live"
+	"github.com/weirgo/weir/cmd/weir/internal/serve/live"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 

@@ -105,7 +105,7 @@ func unlisted(dirs []string, page string) (missing []string) {
 func TestWrongArrowsAndUnlistedPackagesAreFound(t *testing.T) {
 	for from, to := range map[string]string{
 		"internal/core/slots": "redislimit", ".": "httplimit", "redislimit": "httplimit", "rules": "near",
-		"httplimit": "metrics", "metrics": "cmd/weir/internal/live", "cmd/weir": "weirtest",
+		"httplimit": "metrics", "metrics": "cmd/weir/internal/serve/live", "cmd/weir": "weirtest",
 		"fallback": "proofs/verify",
 	} {
 		wrong := wrongArrows([]string{from}, func(string) []string { return []string{"internal/core/arith", to} })

@@ -122,11 +122,11 @@ func mustLimit(t *testing.T, s weir.Strategy) *weir.Limit {
 // exceptions are interfaces of other projects' values.
 func TestNoInterfaceIsLookedForInAStrategy(t *testing.T) {
 	allowed := map[string]string{
-		"cmd/weir/internal/proxy/conns.go":          "a net.Conn",
-		"httpclient/transport.go":                   "an http.RoundTripper",
-		"httplimit/response_writer.go":              "an http.ResponseWriter",
-		"redislimit/reset_prefix.go":                "a redis client",
-		"cmd/weir/internal/servercmd/configfile.go": "several errors as one",
+		"cmd/weir/internal/serve/proxy/conns.go":          "a net.Conn",
+		"httpclient/transport.go":                         "an http.RoundTripper",
+		"httplimit/response_writer.go":                    "an http.ResponseWriter",
+		"redislimit/reset_prefix.go":                      "a redis client",
+		"cmd/weir/internal/serve/servercmd/configfile.go": "several errors as one",
 	}
 	found := map[string]bool{}
 	require.NoError(t, filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {

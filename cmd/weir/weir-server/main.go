@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
-	"github.com/weirgo/weir/cmd/weir/internal/servercmd"
+	"github.com/weirgo/weir/cmd/weir/internal/serve/servercmd"
 )
 
 func main() {

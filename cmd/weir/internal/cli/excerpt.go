@@ -5,7 +5,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/weirgo/weir/cmd/weir/internal/screen"
+	"github.com/weirgo/weir/cmd/weir/internal/cli/screen"
 	"github.com/weirgo/weir/rules"
 )
 
