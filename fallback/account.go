@@ -76,16 +76,16 @@ type count struct {
 	at, until time.Time  // at: the count was known, or before; until: nothing of it counts any more
 	limit     uint64     // of the request
 	changes   uint32     // of the takeBacks, when the call began that this answers
-	lapses    weir.Lapse // not LapsesWithWindow, which is at once
+	lapses    weir.Lapse // LapsesWithWindow: as a whole, when its window ends
 }
 
-// now returns how much still counts: all, if it lapses at once, as in a fixed window; elsewhere the
-// count is taken to decrease evenly, as in a token bucket.
+// now returns how much still counts. In a fixed window all of the count does; elsewhere the count
+// is taken to decrease evenly, as in a token bucket.
 func (c *count) now(now time.Time) uint64 {
 	switch {
 	case !now.Before(c.until):
 		return 0
-	case c.lapses == weir.LapsesAtOnce || !now.After(c.at):
+	case c.lapses == weir.LapsesWithWindow || !now.After(c.at):
 		return c.total
 	}
 	return uint64(float64(c.total) * float64(c.until.Sub(now)) / float64(c.until.Sub(c.at)))

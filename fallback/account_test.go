@@ -31,7 +31,7 @@ func TestAResetBeginsAnotherAccount(t *testing.T) {
 func TestCountDecreases(t *testing.T) {
 	at := time.Unix(0, 0)
 	bucket := count{total: 100, at: at, until: at.Add(time.Minute)}
-	window := count{total: 100, at: at, until: at.Add(time.Minute), lapses: weir.LapsesAtOnce}
+	window := count{total: 100, at: at, until: at.Add(time.Minute), lapses: weir.LapsesWithWindow}
 	for after, want := range map[time.Duration]uint64{-time.Second: 100, 0: 100, 30 * time.Second: 50,
 		59 * time.Second: 1, time.Minute: 0} {
 		assert.Equal(t, want, bucket.now(at.Add(after)), "%v", after)

@@ -27,7 +27,6 @@ func counting() map[string]strategyOf {
 	all := strategies()
 	delete(all, "SlidingLog")
 	all["Calendar"] = func(l *weir.Limiter) weir.Strategy { return l.Calendar(weir.Day, time.UTC) }
-	all["Counter"] = func(l *weir.Limiter) weir.Strategy { return l.Counter() }
 	return all
 }
 
@@ -47,7 +46,6 @@ func TestCountsThatAreLostWithoutAFailedCall(t *testing.T) {
 		"to an empty replica":          {1, 80, 1, 0, 101, "", ""},
 		"to a late replica":            {2, 100, 1, 60, 103, "", ""},
 		"a key that is evicted often":  {1, 9, 11, 0, 111, "", ""},
-		"a period from the first hit":  {1, 60, 1, 0, 101, "Counter", ""},
 		"a bucket":                     {1, 60, 1, 0, 104, "TokenBucket", ""},
 		"a sliding window":             {1, 60, 1, 0, 103, "SlidingWindow", ""},
 		"a day":                        {2, 80, 1, 0, 103, "Calendar", ""},

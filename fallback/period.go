@@ -13,21 +13,21 @@ type period struct {
 }
 
 // end returns when nothing counts any more of the period that res is of, and how its count lapses
-// until then: that of a window at once. If primary does not say how, ExpiresAt is taken for the end
-// of a window if that is aligned to the Unix epoch and has begun. The ExpiresAt of a denial is
-// sooner than the end, unless all lapses at once. With Tiers the end may be of a shorter tier.
+// until then. If primary does not say how, ExpiresAt is taken for the end of a window if that is
+// aligned to the Unix epoch and has begun. The ExpiresAt of a denial is sooner than the end, unless
+// that is a window's. With Tiers the end may be of a shorter tier.
 func (p period) end(res *weir.Result, now time.Time) (end time.Time, lapses weir.Lapse) {
 	d, about := p.r.Duration, p.f.about
 	end, lapses = res.ExpiresAt, about.Lapses
-	unknown := lapses == weir.LapsesAnyhow
+	unknown := lapses == weir.LapsesAnyhow || lapses == weir.LapsesAtOnce
 	switch {
 	case end.IsZero():
 		lapses = weir.LapsesAnyhow
-	case lapses == weir.LapsesWithWindow, about.Window > 0,
+	case about.Window > 0,
 		unknown && d > 0 && end.UnixNano()%int64(d) == 0 && end.Sub(now) <= d+10*time.Millisecond:
-		lapses = weir.LapsesAtOnce
+		lapses = weir.LapsesWithWindow
 	}
-	if lapses != weir.LapsesAtOnce && !res.Allowed() {
+	if lapses != weir.LapsesWithWindow && !res.Allowed() {
 		end = now.Add(d)
 	}
 	return later(end, now.Add(p.f.longest)), lapses
@@ -52,8 +52,8 @@ func (p period) below(c, known *count, now time.Time) bool {
 	ago += clockSlack + ago/1024
 	least := uint64(0) // where it is not known
 	switch known.lapses {
-	case weir.LapsesAtOnce:
-		if c.until.Sub(known.until).Abs() < p.r.Duration/2 { // else of another period
+	case weir.LapsesWithWindow:
+		if c.until.Sub(known.until).Abs() < p.r.Duration/2 { // else of another window
 			least = known.total
 		}
 	case weir.LapsesByToken: // a part of a token counts as one

@@ -104,7 +104,7 @@ func (t *taking) record(ctx context.Context) (restored uint64) {
 	fresh := res.Allowed() || b != nil || !f.repeats
 	if possible && fresh && end.After(now) {
 		c := count{res.TotalRequests, v.began, end, v.r.Limit, t.changes, lapses}
-		restored = t.note(c, now, lapses == weir.LapsesAtOnce || res.Allowed())
+		restored = t.note(c, now, lapses == weir.LapsesWithWindow || res.Allowed())
 	}
 	if seeds && owed == 0 {
 		a.sharing.hold(n, end)
@@ -138,7 +138,7 @@ func (t *taking) note(c count, now time.Time, whole bool) (restored uint64) {
 	case t.known.changes == t.changes && now.Sub(c.at) <= f.cfg.Timeout && p.below(&c, &t.known, now):
 		a.lost = true
 		return 0
-	case a.counted.changes == t.changes && a.counted.lapses == weir.LapsesAtOnce &&
+	case a.counted.changes == t.changes && a.counted.lapses == weir.LapsesWithWindow &&
 		p.below(&c, &a.counted, now):
 		return 0 // the answer to an earlier call
 	}

@@ -125,15 +125,6 @@ func calendarPairs(
 	return all
 }
 
-// What the two of a pair admit lapses in the same way.
-func TestPairsLapseAlike(t *testing.T) {
-	c := dial(t, &redis.Options{Addr: redistest.Start(t).Addr})
-	for _, p := range append(pairs(t, c, "", nil), calendarPairs(t, c, "", nil)...) {
-		want := weir.CounterOf(p.local).About().Lapses
-		assert.Equal(t, want, weir.CounterOf(p.remote).About().Lapses, p.name)
-	}
-}
-
 // trace is a random history: a few keys, one duration, and limits and costs of similar size.
 type trace struct {
 	random   *rand.Rand

@@ -42,20 +42,20 @@ func (s *Store) SlidingWindow() *Strategy {
 
 // Counter counts in a period of r.Duration that starts with the caller's first hit.
 func (s *Store) Counter() *Strategy {
-	return s.strategy("counter", counter, anchored{}, weir.About{Lapses: weir.LapsesAtOnce})
+	return s.strategy("counter", counter, anchored{}, weir.About{})
 }
 
 // SlidingLog keeps the admitted requests of the last r.Duration, each with its instant: the exact
 // rolling window. It is a list with one element, of 56 bytes and the Meta, for each of them. The
 // counterpart of weir's SlidingLog.
 func (s *Store) SlidingLog() *Log {
-	return s.log("log", slidingLog, rolling{}, weir.LapsesAnyhow)
+	return s.log("log", slidingLog, rolling{})
 }
 
 // List keeps the admitted requests of a period of r.Duration that starts with the caller's first,
 // in a list: a Counter that also records the callers.
 func (s *Store) List() *Log {
-	return s.log("list", list, listed{}, weir.LapsesAtOnce)
+	return s.log("list", list, listed{})
 }
 
 // TokenBucket gives each caller a bucket of burst tokens (0: the request's Limit), which fills at
@@ -88,8 +88,7 @@ func (s *Store) Calendar(unit weir.CalendarUnit, zone *time.Location) *Calendar 
 		store: s, kind: "calendar", script: calendarWindow,
 		protocol: &dated{of: of, name: name, now: func() time.Time { return s.read().now }},
 	}}
-	return describe(c, &c.Strategy, weir.About{Lapses: weir.LapsesAtOnce,
-		Window: of.Unit().Length(), Period: of.String()})
+	return describe(c, &c.Strategy, weir.About{Window: of.Unit().Length(), Period: of.String()})
 }
 
 // Tiers holds several limits at once over one key, all or nothing, in one round trip: 1000 in 1 s,
@@ -172,9 +171,9 @@ func (s *Store) strategy(kind string, sc *script, p protocol, a weir.About) *Str
 	return describe(of, of, a)
 }
 
-func (s *Store) log(kind string, sc *script, p protocol, lapses weir.Lapse) *Log {
+func (s *Store) log(kind string, sc *script, p protocol) *Log {
 	l := &Log{Strategy{store: s, kind: kind, script: sc, protocol: p}}
-	return describe(l, &l.Strategy, weir.About{Lapses: lapses, Verbs: weir.VerbsOf(weir.OpHits)})
+	return describe(l, &l.Strategy, weir.About{Verbs: weir.VerbsOf(weir.OpHits)})
 }
 
 func (s *Store) tiers(t several, tiers []weir.Tier) *Tiers {
