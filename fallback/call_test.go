@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 )
 
 // OnCall is called once for each call and probe of primary, with its duration.
@@ -121,4 +122,68 @@ func TestInstancesFuncMayUseTheFallback(t *testing.T) {
 		assert.NoError(t, op.Err, verb)
 		assert.False(t, asks, verb)
 	}
+}
+
+// A failure of primary is recorded while local still decides for the caller: local may be slow.
+func TestAFailureIsRecordedBeforeLocalHasDecided(t *testing.T) {
+	decides := make(chan struct{})
+	slow := newAround(limiterOn(t, nil).FixedWindow(),
+		func(ctx context.Context, op *weir.Op, next func(context.Context, *weir.Op)) {
+			if op.Verb == weir.OpTake {
+				<-decides
+			}
+			next(ctx, op)
+		})
+	hung := primaryFunc(func(ctx context.Context) (*weir.Result, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	f := newFallback(t, hung, slow, fallback.Config{MinCalls: 1, Stall: -1,
+		Timeout: 100 * time.Millisecond, AllowUnlike: true})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer cancel()
+		_, err := f.Run(ctx, &hour) // which waits for half of that
+		assert.NoError(t, err)
+	}()
+	assert.Eventually(t, func() bool { return f.Stats().State == fallback.Open }, 10*time.Second,
+		time.Millisecond)
+	close(decides)
+	<-done
+}
+
+// Primary decides while local is still charged for the caller.
+func TestPrimaryDecidesWhileLocalIsCharged(t *testing.T) {
+	charged, charges := make(chan struct{}), make(chan struct{})
+	slow := newAround(limiterOn(t, nil).FixedWindow(),
+		func(ctx context.Context, op *weir.Op, next func(context.Context, *weir.Op)) {
+			if op.Verb == weir.OpCharge {
+				close(charges)
+				<-charged
+			}
+			next(ctx, op)
+		})
+	s := newServer(func() weir.Strategy { return limiterOn(t, nil).FixedWindow() })
+	f := newFallback(t, s, slow, fallback.Config{AllowUnlike: true})
+	done, decided := make(chan struct{}), make(chan weir.Source, 1)
+	go func() {
+		defer close(done)
+		assert.NoError(t, ops.Charge(context.Background(), f, &hour))
+	}()
+	<-charges
+	go func() {
+		_, by, err := runSource(context.Background(), f, &hour)
+		assert.NoError(t, err)
+		decided <- by
+	}()
+	select {
+	case by := <-decided:
+		assert.Equal(t, weir.FromPrimary, by)
+	case <-time.After(10 * time.Second):
+		t.Error("no decision")
+	}
+	close(charged)
+	<-done
 }

@@ -35,37 +35,38 @@ func newCharge(f *Fallback, op *weir.Op) *visit {
 }
 
 func (c *charge) finish(ctx context.Context, err error) {
-	v, n := &c.v, uint64(c.v.f.Instances())
-	v.a.mu.Lock()
-	defer v.a.mu.Unlock()
+	v := &c.v
 	if c.another {
-		v.a.back.end(err == nil, v.f.cfg.Now().Add(v.r.Duration))
+		v.a.endTakeBack(err == nil, v.f.cfg.Now().Add(v.r.Duration))
 	}
 	switch err {
 	case nil:
-		c.counted(ctx, v.own(n))
+		c.counted(ctx, v.own())
 	case errUndecided:
-		err = c.owed(ctx, v.own(n))
+		err = c.owed(ctx, v.own())
 	}
 	v.asked.Err = err
 }
 
-// counted charges local with its share of a charge of primary. The account is locked.
+// counted charges local with its share of a charge of primary.
 func (c *charge) counted(ctx context.Context, own shared) {
 	local, a, cost := c.v.f.local, c.v.a, costOf(c.v.r)
+	a.mu.Lock()
 	a.counted.total = plus(a.counted.total, cost)
+	a.mu.Unlock()
 	r := *own.r
 	r.Cost = share(cost, own.n)
 	if local != nil { // without room for the key, local denies its requests too
 		_ = by(ctx, local, &weir.Op{Verb: weir.OpCharge, Request: r})
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	own.inWindow(r.Cost).admit()
 }
 
-// owed charges local with a debt, which primary is to be charged with at its next answer. The
-// account is locked.
+// owed charges local with a debt, which primary is to be charged with at its next answer.
 func (c *charge) owed(ctx context.Context, own shared) error {
-	local := c.v.f.local
+	local, a := c.v.f.local, c.v.a
 	counted := new(weir.Result) // without one, the debt counts for a Duration
 	if local != nil {
 		op := &weir.Op{Verb: weir.OpCharge, Request: *own.r}
@@ -77,6 +78,8 @@ func (c *charge) owed(ctx context.Context, own shared) error {
 			counted = &op.Result
 		}
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	own.inWindow(costOf(c.v.r)).admit()
 	own.recordDebt(counted)
 	return nil

@@ -80,15 +80,14 @@ func (b *refund) fromLocal(
 ) *visit {
 	v, f, a := &b.v, b.v.f, b.v.a
 	counted, cost := taken.ExpiresAt.After(f.ledger.unrecordedNow().until), costOf(v.r)
-	n := uint64(f.Instances())
 	a.mu.Lock()
-	owed, own := a.debts.Refund(cost, f.cfg.Now()), v.own(n)
+	owed := a.debts.Refund(cost, f.cfg.Now())
 	if owed > 0 {
-		own.inWindow(owed).takeBack(algorithm.Never)
+		v.share(1).inWindow(owed).takeBack(algorithm.Never)
 	}
 	a.mu.Unlock()
 	if owed > 0 && f.local != nil {
-		op := &weir.Op{Verb: weir.OpReturn, Request: *own.r, Result: *taken, Receipt: *local}
+		op := &weir.Op{Verb: weir.OpReturn, Request: *v.own().r, Result: *taken, Receipt: *local}
 		op.Cost = owed
 		v.asked.Err = supported(by(ctx, f.local, op))
 		*local = op.Receipt

@@ -219,8 +219,8 @@ func (s *server) attempt(
 // ended records the end of a visit's call, at Timeout at the latest, with err or with the error of
 // the visit, and returns the error for the caller.
 func (s *server) ended(v *visit, took time.Duration, err error) error {
-	if v.late != nil {
-		v.settle(context.Background(), known{ended: true}) // nothing once outlasted
+	if v.late != nil { // last, as it waits while local decides
+		defer v.settle(context.Background(), known{ended: true}) // nothing once outlasted
 	}
 	if err == nil {
 		err = v.err

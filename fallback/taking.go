@@ -194,10 +194,12 @@ func (t *taking) setReceipt() {
 }
 
 // runLocal has local decide on own by op, after local has counted the calls of primary under way,
-// and records an admission. The account is locked: a call of primary that begins meanwhile waits
-// for the record, and takes that along.
+// and records an admission. A call of primary that begins meanwhile waits for the record, and takes
+// that along.
 func (t *taking) runLocal(ctx context.Context, own shared, op *weir.Op) error {
 	v := &t.v
+	v.a.mu.Lock()
+	defer v.a.mu.Unlock()
 	v.arrive(false)
 	decided, err := own.countCalls(ctx, op)
 	if err == nil && !decided {

@@ -185,17 +185,14 @@ func (v *visit) settle(ctx context.Context, now known) {
 	}
 }
 
-// locally has decide do so on a share of the request, with the account locked, unless Config.OnFail
-// does. decide sets the Result of an op.
+// locally has decide do so on a share of the request, unless Config.OnFail does. decide sets the
+// Result of an op.
 func (v *visit) locally(op *weir.Op, decide func(own shared) error) (weir.Source, error) {
 	if v.f.cfg.OnFail != FailLocal {
 		op.Result = v.policy()
 		return weir.FromOnFail, nil
 	}
-	n := uint64(v.f.Instances())
-	v.a.mu.Lock()
-	defer v.a.mu.Unlock()
-	own := v.own(n)
+	own := v.own()
 	op.Request = *own.r
 	if err := decide(own); err != nil {
 		return weir.Nowhere, fmt.Errorf("fallback: local cannot decide either: %w", err)
@@ -204,9 +201,14 @@ func (v *visit) locally(op *weir.Op, decide func(own shared) error) (weir.Source
 	return weir.FromLocal, nil
 }
 
-// own returns the request with local's share of its limit, one of n, or with an earlier, smaller
-// share of the same period. The account is locked.
-func (v *visit) own(n uint64) shared { return v.share(v.a.sharing.among(n, v.f.cfg.Now())) }
+// own returns the request with local's share of its limit, or with an earlier, smaller share of the
+// same period.
+func (v *visit) own() shared {
+	n, now := uint64(v.f.Instances()), v.f.cfg.Now()
+	v.a.mu.Lock()
+	defer v.a.mu.Unlock()
+	return v.share(v.a.sharing.among(n, now))
+}
 
 // share returns the request with one nth of its limit.
 func (v *visit) share(n uint64) shared {
