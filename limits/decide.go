@@ -85,8 +85,11 @@ func decideFew(ctx context.Context, asks []weir.Ask, out *weir.Outcome) bool {
 	return true
 }
 
-// check fails if there is no Strategy, if two of them cannot give back, or if two are on one count.
+// check fails if two are on one count, if there is no Strategy, or if two of them cannot give back.
 func check(l Attempts) error {
+	if err := checkCounts(l); err != nil {
+		return err
+	}
 	first := -1
 	for i := range l {
 		switch m := &l[i]; {
@@ -98,7 +101,7 @@ func check(l Attempts) error {
 			first = i
 		}
 	}
-	return checkCounts(l)
+	return nil
 }
 
 // pooled are Attempts for one decision.
