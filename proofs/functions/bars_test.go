@@ -25,9 +25,9 @@ var most = map[string][]int{
 }
 
 // mostTrips are the most functions, and their files, that each of trips may pass.
-var mostTrips = [][2]int{{33, 12}, {113, 28}, {40, 12}, {76, 24}, {47, 19}, {88, 32}, {62, 27}}
+var mostTrips = [][2]int{{33, 12}, {113, 28}, {40, 12}, {76, 24}, {47, 19}, {88, 32}, {63, 27}}
 
-const mostLines = 8_831
+const mostLines = 8_834
 
 func TestDecisionsPassFewFunctions(t *testing.T) {
 	slow.Test(t)
