@@ -33,6 +33,7 @@ type account struct {
 	mu      sync.Mutex
 	reset   time.Time // until then primary is to be reset; guarded by mu, as all below
 	counted count     // the last of primary
+	answers uint64    // of primary, with counts
 	back    takeBacks
 	// the breaker's epoch when the last answered call began: if the epoch has risen since, primary may
 	// have lost its counts, and counted is sent

@@ -19,6 +19,8 @@ type charge struct {
 	// At another limit than in the last count a token bucket counts otherwise from then on, so
 	// that a lower count proves as little as after a take-back.
 	another bool
+
+	answers uint64 // of primary, before the call
 }
 
 func newCharge(f *Fallback, op *weir.Op) *visit {
@@ -27,7 +29,7 @@ func newCharge(f *Fallback, op *weir.Op) *visit {
 	v.asked, v.task, v.op.Verb = op, c, op.Verb
 	v.a.mu.Lock()
 	defer v.a.mu.Unlock()
-	c.another = v.a.counted.limit != v.r.Limit
+	c.answers, c.another = v.a.answers, v.a.counted.limit != v.r.Limit
 	if c.another {
 		v.a.back.begin()
 	}
@@ -52,7 +54,9 @@ func (c *charge) finish(ctx context.Context, err error) {
 func (c *charge) counted(ctx context.Context, own shared) {
 	local, a, cost := c.v.f.local, c.v.a, costOf(c.v.r)
 	a.mu.Lock()
-	a.counted.total = plus(a.counted.total, cost)
+	if a.answers == c.answers { // else the last count may have the cost
+		a.counted.total = plus(a.counted.total, cost)
+	}
 	a.mu.Unlock()
 	r := *own.r
 	r.Cost = share(cost, own.n)

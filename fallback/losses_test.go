@@ -127,6 +127,30 @@ func TestWhatOthersTakeBackIsNoDebt(t *testing.T) {
 	}
 }
 
+// A request that is answered after a charge, and before that has ended here, has its cost in the
+// count: that is no loss.
+func TestAChargeThatWasAnsweredBeforeItsEndIsNoLoss(t *testing.T) {
+	f := newFleet(t, 1, fixedWindow, fallback.Config{}, whole)
+	i := f.instances[0]
+	r := weir.Request{Key: "a", Limit: 100, Duration: time.Hour}
+	ten, five := r, r
+	ten.Cost, five.Cost = 10, 5
+	ask(t, i, ten)
+	f.server.passes = func(c call) (*weir.Result, error) {
+		res, err := c.do()
+		if c.op.Verb == weir.OpCharge {
+			ask(t, i, r)
+		}
+		return res, err
+	}
+	require.NoError(t, ops.Charge(t.Context(), i, &five))
+	for range 3 {
+		ask(t, i, r)
+	}
+	assert.EqualValues(t, 19, f.server.counted(t.Context(), &r))
+	assert.Zero(t, i.Stats().Losses)
+}
+
 // normal has instances decide at the same time for the callers of a server that loses nothing, on
 // a line with delays, so that answers overtake each other; refunds are sent by the instance that
 // admitted, if any. It returns how often a count was taken for lost.

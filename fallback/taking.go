@@ -119,6 +119,7 @@ func (t *taking) record(ctx context.Context) (restored uint64) {
 // or 0.
 func (t *taking) note(c count, now time.Time, whole bool) (restored uint64) {
 	f, a, p, b := t.v.f, t.v.a, t.v.period(), t.v.op.Backlog
+	a.answers++
 	brought := b != nil && b.Counted != nil
 	comparable := !f.blind.Load() && a.back.noneSince(t.changes, now)
 	switch {
